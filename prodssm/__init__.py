@@ -1,0 +1,17 @@
+"""prodssm: learn unknown dynamics from time series and say how sure you are, without sampling."""
+
+from prodssm.activations import ACTIVATIONS as ACTIVATIONS
+from prodssm.activations import Activation as Activation
+from prodssm.activations import from_function as from_function
+from prodssm.gaussian import Channel as Channel
+from prodssm.gaussian import Gaussian as Gaussian
+from prodssm.gaussian import JointGaussian as JointGaussian
+from prodssm.gaussian import compose as compose
+from prodssm.layers import Linear as Linear
+from prodssm.methods import channel as channel
+from prodssm.network import Network as Network
+from prodssm.weights import DenseWeights as DenseWeights
+from prodssm.weights import DiagonalWeights as DiagonalWeights
+from prodssm.weights import LowRankWeights as LowRankWeights
+
+__version__ = "0.1.0"

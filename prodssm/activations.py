@@ -1,0 +1,343 @@
+r"""Activations and their Gaussian-Hermite expansions, unit by unit.
+
+For $x \sim N(m, v)$ with $s = \sqrt v$ and orthonormal Hermite polynomials $he_k = He_k / \sqrt{k!}$, an activation is
+$f(x) = \sum_k c_k\, he_k((x - m)/s)$ with $c_k = E[f(m + s e)\, he_k(e)]$. The mean is $c_0$, the slope $E[f'] = c_1 / s$, the
+variance $\sum_{k \ge 1} c_k^2$. An expansion of order K keeps $c_0 \dots c_K$ and the variance that is left over, so that a
+covariance built from it is positive semi-definite and has the exact diagonal at every order.
+
+Closed forms are used where they exist. Any other elementwise function is integrated: `from_function(f)`.
+"""
+
+import math
+from collections.abc import Callable
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.scipy.special import erf, log_ndtr, ndtr
+from jaxtyping import Array, Float
+
+from prodssm.quadrature import (
+    Units,
+    derivative,
+    hermite,
+    hermite_grid,
+    normal_pdf,
+    smooth_expectation,
+    soft_grid,
+    split_grid,
+)
+
+Coefficients = Float[Array, "k n"]
+
+
+class Expansion(eqx.Module):
+    """An activation seen by independent unit beliefs: f = mean + slope (x - m) + curved terms + what is left over."""
+
+    mean: Units
+    slope: Units
+    curved: Coefficients  # c_2 ... c_K
+    rest: Units  # variance beyond order K, never negative
+
+
+class Activation(eqx.Module):
+    """An elementwise function and its expansion around a Gaussian.
+
+    Attributes:
+        name: What it is called in `Network.mlp(..., activation=name)`.
+        function: The function of an array, elementwise.
+        rule: `(mean, std, order) -> Expansion` for units with positive standard deviation.
+    """
+
+    name: str = eqx.field(static=True)
+    function: Callable[[Array], Array] = eqx.field(static=True)
+    rule: Callable[[Units, Units, int], Expansion] = eqx.field(static=True)
+
+    def __call__(self, x: Float[Array, "..."]) -> Float[Array, "..."]:
+        """The function itself."""
+        return self.function(x)
+
+    def expand(self, mean: Units, var: Units, order: int) -> Expansion:
+        """The expansion at these moments; a unit without variance is an ordinary function value and derivative."""
+        if order < 1:
+            raise ValueError(f"order must be at least 1, got {order}")
+        certain = is_certain(mean, var)
+        # Both branches must be finite, or the unused one would poison the gradient of the used one.
+        found = self.rule(mean, jnp.sqrt(jnp.where(certain, 1.0, var)), order)
+        value, derivative = jax.jvp(self.function, (mean,), (jnp.ones_like(mean),))
+        return Expansion(
+            jnp.where(certain, value, found.mean),
+            jnp.where(certain, derivative, found.slope),
+            jnp.where(certain[None, :], 0.0, found.curved),
+            jnp.where(certain, 0.0, found.rest),
+        )
+
+
+def is_certain(mean: Units, var: Units) -> Array:
+    """Units whose spread cannot be told from zero in this precision: their own rounding is larger."""
+    kind = jnp.finfo(mean.dtype)
+    least = 1e-30 if kind.bits == 32 else 1e-280
+    return var <= float(kind.eps) ** 2 * mean**2 + least
+
+
+def _limit(x: Array) -> float:
+    """Where the normal density underflows."""
+    return 13.0 if jnp.finfo(x.dtype).bits == 32 else 38.0
+
+
+def _clip(ratio: Array) -> Array:
+    """Keep polynomials of a ratio finite where the density that multiplies them is zero."""
+    return jnp.clip(ratio, -_limit(ratio), _limit(ratio))
+
+
+def _root_factorial(k: int) -> float:
+    return math.sqrt(math.factorial(k))
+
+
+def _stack(coefficients: list[Array], like: Units) -> Coefficients:
+    return jnp.stack(coefficients) if coefficients else jnp.zeros((0, like.size), like.dtype)
+
+
+def _close(mean: Units, slope: Units, std: Units, curved: list[Array], var: Units) -> Expansion:
+    """The expansion whose left-over is the difference of a known variance and its coefficients."""
+    found = _stack(curved, mean)
+    return Expansion(mean, slope, found, jnp.maximum(var - (slope * std) ** 2 - (found**2).sum(axis=0), 0.0))
+
+
+# Closed forms (MATH 3.1, 3.4)
+
+
+def _identity(mean, std, order):
+    nothing = jnp.zeros_like(mean)
+    return Expansion(mean, jnp.ones_like(mean), _stack([nothing] * (order - 1), mean), nothing)
+
+
+def _relu(mean, std, order, leak=0.0):
+    r"""max(0, x) + leak min(0, x).
+
+    Beyond the slope everything is even in $a = m/s$, because relu(x) = x + relu(-x). With $b = -|a|$ no two large numbers are
+    subtracted, so float32 keeps its digits.
+    """
+    ratio = _clip(mean / std)
+    cdf, pdf = ndtr(ratio), normal_pdf(ratio)
+    polynomials = hermite(ratio, max(order - 2, 0))
+    bend = (1 - leak) * std * pdf
+    curved = [(-1) ** k * bend * polynomials[k - 2] / _root_factorial(k) for k in range(2, order + 1)]
+    below = -jnp.abs(ratio)
+    outside = ndtr(below)
+    hinge = pdf + below * outside
+    beyond_slope = (1 + below**2) * outside + below * pdf - hinge**2 - outside**2
+    found = _stack(curved, mean)
+    rest = ((1 - leak) * std) ** 2 * beyond_slope - (found**2).sum(axis=0)
+    slope = leak + (1 - leak) * cdf
+    return Expansion(mean * slope + bend, slope, found, jnp.maximum(rest, 0.0))
+
+
+def _leaky_relu(mean, std, order):
+    return _relu(mean, std, order, leak=0.01)
+
+
+def _sine(mean, std, order, shift=0.0):
+    """sin(x + shift)."""
+    std = jnp.minimum(std, _limit(mean) * math.sqrt(1.2))  # beyond this exp(-var / 2) is zero, and its factors would overflow
+    var = std**2
+    damp = jnp.exp(-var / 2)
+    turned = [damp * jnp.sin(mean + (shift + k * math.pi / 2)) for k in range(order + 1)]
+    curved = [std**k * turned[k] / _root_factorial(k) for k in range(2, order + 1)]
+    faded = -jnp.expm1(-var)
+    return _close(turned[0], turned[1], std, curved, faded * ((1 - faded) * jnp.cos(mean + shift) ** 2 + faded / 2))
+
+
+def _cosine(mean, std, order):
+    return _sine(mean, std, order, shift=math.pi / 2)
+
+
+def _highest_exponent(x: Array) -> float:
+    """Beyond this the covariances of exp(x) would leave the range of the type: exp saturates instead."""
+    return 20.0 if jnp.finfo(x.dtype).bits == 32 else 120.0
+
+
+def saturating_exp(x: Array) -> Array:
+    """exp(x), held at exp(20) in float32 and exp(120) in float64 so that its moments stay finite."""
+    return jnp.exp(jnp.minimum(x, _highest_exponent(x)))
+
+
+def _exponential(mean, std, order):
+    most = _highest_exponent(mean)
+    mean, std = jnp.clip(mean, -4 * most, most), jnp.minimum(std, math.sqrt(most / 2))
+    level = jnp.exp(mean + std**2 / 2)
+    curved = [std**k * level / _root_factorial(k) for k in range(2, order + 1)]
+    return _close(level, level, std, curved, level**2 * jnp.expm1(std**2))
+
+
+def _square(mean, std, order):
+    nothing = jnp.zeros_like(mean)
+    curved = [math.sqrt(2) * std**2, *[nothing] * (order - 2)][: order - 1]
+    return _close(mean**2 + std**2, 2 * mean, std, curved, 4 * (mean * std) ** 2 + 2 * std**4)
+
+
+def _probit_variance(u, correlation):
+    r"""Variance of $\Phi(bx)$: $\frac{1}{2\pi} \int_0^{\arcsin\rho} \exp(-u^2 / (1 + \sin\theta))\, d\theta$."""
+    nodes, weights = np.polynomial.legendre.leggauss(16)
+    width = jnp.arcsin(correlation) / 2
+    sines = jnp.sin(width[None, :] * jnp.asarray(nodes + 1, u.dtype)[:, None])
+    heights = jnp.exp(-(u[None, :] ** 2) / (1 + sines))
+    return width * (jnp.asarray(weights, u.dtype) @ heights) / (2 * math.pi)
+
+
+def _probit_terms(mean, std, order, scale):
+    var = (scale * std) ** 2
+    stretch = jnp.sqrt(1 + var)
+    u = _clip(scale * mean / stretch)
+    return u, stretch, ndtr(u), normal_pdf(u), hermite(u, order), _probit_variance(u, var / stretch**2)
+
+
+def _erf(mean, std, order):
+    """erf(x) = 2 Phi(sqrt2 x) - 1."""
+    scale = math.sqrt(2)
+    _, stretch, cdf, pdf, polynomials, var = _probit_terms(mean, std, order, scale)
+    step = scale * std / stretch
+    curved = [2 * (-1) ** (k - 1) * step**k * polynomials[k - 1] * pdf / _root_factorial(k) for k in range(2, order + 1)]
+    return _close(2 * cdf - 1, 2 * scale / stretch * pdf, std, curved, 4 * var)
+
+
+def _gelu(mean, std, order):
+    """X Phi(x)."""
+    u, stretch, cdf, pdf, polynomials, var = _probit_terms(mean, std, order, 1.0)
+    v, inner = std**2, jnp.sqrt(1 + 2 * std**2)
+    q = mean / (stretch * inner)
+    # E[f^2] - E[f]^2 with the leading parts of both already cancelled: every term carries a factor v.
+    first = pdf / stretch * (2 * ndtr(q) - cdf)
+    second = 2 * pdf / stretch**2 * (normal_pdf(q) / inner - u * ndtr(q)) - (pdf / stretch) ** 2
+    total = mean**2 * var + v * (var + cdf**2) + 2 * mean * v * first + v**2 * second
+    curved = [
+        (-1) ** k
+        * (std / stretch) ** k
+        * stretch
+        * pdf
+        * (polynomials[k - 2] - polynomials[k] / stretch**2)
+        / _root_factorial(k)
+        for k in range(2, order + 1)
+    ]
+    return _close(mean * cdf + v / stretch * pdf, cdf + u * pdf / stretch**2, std, curved, total)
+
+
+# Integrals
+
+
+def _project(function, mean, std, order, grid, center=None, slope=None):
+    """Coefficients by quadrature. What is left over is the mean square of a residual, so it cannot be negative."""
+    nodes, weights = grid(mean, std)
+    base = function(mean)
+    # Differences from the value at the mean: the constant part would drown the rest when the variance is tiny.
+    values = function(mean[None, :] + std[None, :] * nodes) - base[None, :]
+    basis = [p / _root_factorial(k) for k, p in enumerate(hermite(nodes, order))]
+    offset = (weights * values).sum(axis=0) if center is None else center - base
+    slope = (weights * values * nodes).sum(axis=0) / std if slope is None else slope
+    curved = [(weights * values * basis[k]).sum(axis=0) for k in range(2, order + 1)]
+    residual = values - offset[None, :] - (slope * std)[None, :] * nodes
+    for k, coefficient in enumerate(curved, start=2):
+        residual = residual - coefficient[None, :] * basis[k]
+    return Expansion(base + offset, slope, _stack(curved, mean), (weights * residual**2).sum(axis=0))
+
+
+def _smooth_rule(function, width):
+    grid = soft_grid(width)
+
+    def rule(mean, std, order):
+        center = smooth_expectation(function, grid, mean, std)
+        slope = smooth_expectation(derivative(function), grid, mean, std)
+        return _project(function, mean, std, order, grid, center, slope)
+
+    return rule
+
+
+def _mills(z):
+    """(1 - Phi(z)) / phi(z) for z >= -8, without overflow."""
+    near = jnp.clip(z, -8.0, 4.0)
+    far = jnp.maximum(z, 4.0)
+    fraction = far
+    for k in range(24, 0, -1):
+        fraction = far + k / fraction
+    return jnp.where(z > 4.0, 1 / fraction, jnp.exp(log_ndtr(-near) + near**2 / 2) * math.sqrt(2 * math.pi))
+
+
+def _elu(mean, std, order):
+    """X for x > 0, exp(x) - 1 below."""
+    ratio = _clip(mean / std)
+    cdf, pdf = ndtr(ratio), normal_pdf(ratio)
+    # E[exp(x); x < 0]: two forms of one number, each safe on its own side.
+    shifted = mean / std + std
+    right = pdf * _mills(jnp.maximum(shifted, -1.0))
+    left = jnp.exp(jnp.minimum(mean + std**2 / 2, 1.0)) * ndtr(-jnp.minimum(shifted, 1.0))
+    below = jnp.where(shifted > 0, right, left)
+    slope = cdf + below
+    center = mean * cdf + std * pdf + below - ndtr(-ratio)
+    return _project(jax.nn.elu, mean, std, order, split_grid((0.0,), 12), center, slope)
+
+
+def from_function(
+    function: Callable[[Array], Array], *, kinks: tuple[float, ...] = (), nodes: int = 32, name: str | None = None
+) -> Activation:
+    """An activation from any elementwise function, by quadrature.
+
+    Args:
+        function: Maps an array to an array of the same shape, element by element, in JAX.
+        kinks: Places where the function or its derivative jumps; the integral is split there.
+        nodes: Number of quadrature nodes (between kinks, if there are any).
+        name: What to call it; the function's own name by default.
+
+    Returns:
+        An activation for `Network.mlp(..., activation=...)`.
+
+    Example:
+        >>> hard = from_function(lambda x: jnp.clip(x, -1, 1), kinks=(-1.0, 1.0))
+        >>> round(hard.expand(jnp.zeros(1), jnp.ones(1), order=1).slope.item(), 4)
+        0.6827
+    """
+    if not callable(function):
+        raise TypeError(f"function must be callable, got {type(function).__name__}")
+    if nodes < 2:
+        raise ValueError(f"nodes must be at least 2, got {nodes}")
+
+    grid = split_grid(tuple(float(kink) for kink in kinks), nodes) if kinks else hermite_grid(nodes)
+
+    def rule(mean, std, order):
+        if order >= nodes:
+            raise ValueError(f"order must be below the {nodes} quadrature nodes of this activation, got {order}")
+        return _project(function, mean, std, order, grid)
+
+    return Activation(name or getattr(function, "__name__", "function"), function, rule)
+
+
+_RULES: dict[str, tuple[Callable, Callable]] = {
+    "identity": (lambda x: x, _identity),
+    "relu": (jax.nn.relu, _relu),
+    "leaky_relu": (jax.nn.leaky_relu, _leaky_relu),
+    "elu": (jax.nn.elu, _elu),
+    "tanh": (jnp.tanh, _smooth_rule(jnp.tanh, width=4.0)),
+    "sigmoid": (jax.nn.sigmoid, _smooth_rule(jax.nn.sigmoid, width=8.0)),
+    "erf": (erf, _erf),
+    "gelu": (lambda x: jax.nn.gelu(x, approximate=False), _gelu),
+    "silu": (jax.nn.silu, _smooth_rule(jax.nn.silu, width=8.0)),
+    "softplus": (jax.nn.softplus, _smooth_rule(jax.nn.softplus, width=8.0)),
+    "sin": (jnp.sin, _sine),
+    "cos": (jnp.cos, _cosine),
+    "exp": (saturating_exp, _exponential),
+    "square": (jnp.square, _square),
+}
+ACTIVATIONS: dict[str, Activation] = {name: Activation(name, *parts) for name, parts in _RULES.items()}
+
+
+def find_activation(activation: str | Activation | Callable[[Array], Array]) -> Activation:
+    """The activation of this name; any elementwise function is taken as it is and integrated."""
+    if isinstance(activation, Activation):
+        return activation
+    if isinstance(activation, str):
+        if activation not in ACTIVATIONS:
+            raise ValueError(f"activation must be one of {', '.join(ACTIVATIONS)}, or a function; got {activation!r}")
+        return ACTIVATIONS[activation]
+    if callable(activation):
+        return from_function(activation)
+    raise TypeError(f"activation must be a name or a function, got {type(activation).__name__}")

@@ -1,0 +1,67 @@
+"""What users hand in, checked once at the edge: the argument, what was expected and what came, before any computation.
+
+Values are only looked at when they are there: arrays that JAX is tracing pass with their shapes checked.
+"""
+
+from typing import Any
+
+import jax
+import jax.core
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+
+def as_array(name: str, value: Any, ndim: int) -> Array:
+    """Numbers as a floating point array with this many axes and at least one entry."""
+    array = value
+    if not isinstance(value, jax.Array | np.ndarray):
+        try:
+            array = np.asarray(value)
+        except (TypeError, ValueError) as error:
+            raise TypeError(f"{name} must be an array of numbers, got {type(value).__name__}") from error
+    if array.dtype.kind not in "fiub" and not jnp.issubdtype(array.dtype, jnp.floating):
+        raise TypeError(f"{name} must be an array of numbers, got {type(value).__name__} of dtype {array.dtype}")
+    if array.ndim != ndim:
+        raise ValueError(f"{name} must have {ndim} {'axis' if ndim == 1 else 'axes'}, got shape {array.shape}")
+    if 0 in array.shape:
+        raise ValueError(f"{name} must not be empty, got shape {array.shape}")
+    if not jnp.issubdtype(array.dtype, jnp.floating):
+        return jnp.asarray(array, dtype=jnp.result_type(float))
+    return jnp.asarray(array, dtype=jax.dtypes.canonicalize_dtype(array.dtype))
+
+
+def values_of(array: Any) -> np.ndarray | None:
+    """The numbers in an array, or None while JAX is tracing it."""
+    return None if isinstance(array, jax.core.Tracer) else np.asarray(array)
+
+
+def require_finite(name: str, array: Any) -> None:
+    """No NaN and no infinity."""
+    values = values_of(array)
+    if values is not None and not np.isfinite(values).all():
+        bad = np.argwhere(~np.isfinite(values))[0]
+        raise ValueError(f"{name} must be finite, got {values[tuple(bad)]} at index {tuple(int(i) for i in bad)}")
+
+
+def require_variances(name: str, array: Any) -> None:
+    """Finite and not negative; zero is a legal variance."""
+    require_finite(name, array)
+    values = values_of(array)
+    if values is not None and (values < 0).any():
+        raise ValueError(f"{name} must not be negative, got {values.min()}")
+
+
+def require_covariance(name: str, array: Any) -> None:
+    """Finite, symmetric and positive semi-definite, up to rounding in its own precision."""
+    require_finite(name, array)
+    values = values_of(array)
+    if values is None:
+        return
+    slack = 100 * len(values) * float(np.finfo(values.dtype).eps) * float(np.abs(values).max())
+    off = float(np.abs(values - values.T).max())
+    if off > slack:
+        raise ValueError(f"{name} must be symmetric, got entries that differ by {off:.3g} from their mirror image")
+    lowest = float(np.linalg.eigvalsh(values.astype(float))[0])
+    if lowest < -slack:
+        raise ValueError(f"{name} must be positive semi-definite, got an eigenvalue of {lowest:.3g}")

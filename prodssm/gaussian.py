@@ -1,0 +1,246 @@
+"""Beliefs, and the affine Gaussian channels that carry them: linear-Gaussian algebra that has never heard of networks.
+
+Around a belief every function is a channel, `f(x) = mean + slope (x - E[x]) + N(0, noise)`. Prediction, Bayes' rule, smoothing,
+composition and residual links need nothing else.
+"""
+
+import math
+from functools import partial
+from typing import Any, Self
+
+import equinox as eqx
+import jax.numpy as jnp
+import jax.random as jr
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from prodssm.checks import as_array
+from prodssm.linalg import cholesky, safe_sqrt, sandwich, solve_lower, solve_psd, solve_upper, symmetrise
+
+
+class Channel(eqx.Module):
+    r"""What a function does to one belief: $f(x) = mean + slope\,(x - E[x]) + e$ with $e \sim N(0, noise)$.
+
+    Under a joint belief about state and weights there is also a slope with respect to the weights.
+
+    Attributes:
+        mean: $E[f(x)]$.
+        slope: The expected Jacobian with respect to the state, output by input.
+        noise: Covariance of what no affine function of the carried vector explains; positive semi-definite.
+        cov: $Cov[f(x)]$ under the belief that the channel was built around, where the rule has it anyway. It equals
+            `slope @ cov_x @ slope.T + noise` when no weights are carried.
+        weight_slope: The expected Jacobian with respect to carried weights, output by weight; `None` if none are carried.
+    """
+
+    mean: Float[Array, " y"]
+    slope: Float[Array, "y x"]
+    noise: Float[Array, "y y"]
+    cov: Float[Array, "y y"] | None = None
+    weight_slope: Float[Array, "y w"] | None = None
+
+    def __check_init__(self):
+        n = self.mean.size
+        if self.slope.ndim != 2 or self.slope.shape[0] != n:
+            raise ValueError(f"slope must have shape ({n}, inputs) to match mean, got {self.slope.shape}")
+        if self.noise.shape != (n, n):
+            raise ValueError(f"noise must have shape {(n, n)} to match mean, got {self.noise.shape}")
+
+    def plus(self, variances: Float[Array, " y"]) -> "Channel":
+        """The same function with independent noise of these variances added to its output."""
+        extra = jnp.diag(variances)
+        cov = None if self.cov is None else self.cov + extra
+        return Channel(self.mean, self.slope, self.noise + extra, cov, self.weight_slope)
+
+    def residual(self, mean: Float[Array, " y"], dt: Float[Array, ""] | float = 1.0) -> "Channel":
+        """The channel of `x + dt f(x)` around a state of this mean: the link only adds the identity to the slope."""
+        slope = jnp.eye(mean.size, dtype=self.slope.dtype) + dt * self.slope
+        weight_slope = None if self.weight_slope is None else dt * self.weight_slope
+        return Channel(mean + dt * self.mean, slope, dt**2 * self.noise, None, weight_slope)
+
+
+def compose(first: Channel, then: Channel) -> Channel:
+    """The channel of `then(first(x))`, where `then` was built around what `first` makes of the belief."""
+    noise = sandwich(then.slope, first.noise) + then.noise
+    weight_slope = first.weight_slope
+    if weight_slope is not None:
+        weight_slope = then.slope @ weight_slope
+    if then.weight_slope is not None:
+        weight_slope = then.weight_slope if weight_slope is None else weight_slope + then.weight_slope
+    return Channel(then.mean, then.slope @ first.slope, noise, then.cov, weight_slope)
+
+
+class Gaussian(eqx.Module):
+    """A normal belief about one vector: a best guess and how unsure we are of it.
+
+    Example:
+        >>> belief = Gaussian([0.0, 1.0], [[1.0, 0.5], [0.5, 2.0]])
+        >>> channel = Channel(jnp.array([1.0]), jnp.array([[1.0, 1.0]]), jnp.array([[0.5]]))
+        >>> belief.predict(channel).cov.item()
+        4.5
+    """
+
+    mean: Float[Array, " x"] = eqx.field(converter=partial(as_array, "mean", ndim=1))
+    cov: Float[Array, "x x"] = eqx.field(converter=partial(as_array, "cov", ndim=2))
+
+    def __check_init__(self):
+        wanted = (self.mean.size, self.mean.size)
+        if self.cov.shape != wanted:
+            raise ValueError(f"cov must have shape {wanted} to match mean, got {self.cov.shape}")
+
+    @classmethod
+    def certain(cls, mean: Float[Array, " x"]) -> Self:
+        """The belief of someone who knows the vector exactly: zero covariance."""
+        mean = as_array("mean", mean, ndim=1)
+        return cls(mean, jnp.zeros((mean.size, mean.size), mean.dtype))
+
+    @property
+    def state(self) -> "Gaussian":
+        """The belief about the state alone, which here is all there is."""
+        return self
+
+    @property
+    def var(self) -> Float[Array, " x"]:
+        """Variance of each coordinate."""
+        return jnp.diag(self.cov)
+
+    @property
+    def std(self) -> Float[Array, " x"]:
+        """Standard deviation of each coordinate."""
+        return safe_sqrt(self.var)
+
+    def predict(self, channel: Channel) -> "Gaussian":
+        """The belief about what comes out of the channel."""
+        if channel.cov is not None:
+            return Gaussian(channel.mean, channel.cov)
+        return Gaussian(channel.mean, symmetrise(sandwich(channel.slope, self.cov) + channel.noise))
+
+    def condition(self, channel: Channel, y: Float[Array, " y"]) -> tuple["Gaussian", Float[Array, ""]]:
+        """The belief after seeing y through the channel, and the log evidence of y.
+
+        Coordinates of y that are NaN were not observed: they change nothing and cost no evidence.
+        """
+        seen = observe(self.predict(channel), channel, y)
+        gain = seen.gain(seen.slope @ self.cov)
+        keep = jnp.eye(self.mean.size, dtype=self.cov.dtype) - gain @ seen.slope
+        # Joseph's form: a sum of two positive semi-definite terms stays so in floating point.
+        cov = sandwich(keep, self.cov) + sandwich(gain, seen.noise)
+        return Gaussian(self.mean + gain @ seen.innovation, symmetrise(cov)), seen.log_evidence
+
+    def smooth(self, channel: Channel, following: "Gaussian") -> "Gaussian":
+        """This belief after learning what the future says about the state that the channel leads to."""
+        predicted = self.predict(channel)
+        gain = solve_psd(predicted.cov, channel.slope @ self.cov).T
+        keep = jnp.eye(self.mean.size, dtype=self.cov.dtype) - gain @ channel.slope
+        cov = sandwich(keep, self.cov) + sandwich(gain, channel.noise + following.cov)
+        return Gaussian(self.mean + gain @ (following.mean - predicted.mean), symmetrise(cov))
+
+    def log_prob(self, y: Float[Array, " x"]) -> Float[Array, ""]:
+        """Log density at y; coordinates that are NaN are left out."""
+        n = self.mean.size
+        nothing = jnp.zeros((n, n), self.cov.dtype)
+        return observe(self, Channel(self.mean, nothing, nothing), y).log_evidence
+
+    def sample(self, *, key: PRNGKeyArray, shape: tuple[int, ...] = ()) -> Float[Array, "... x"]:
+        """Vectors drawn from the belief."""
+        white = jr.normal(key, (*shape, self.mean.size), self.mean.dtype)
+        return jnp.broadcast_to(self.mean, white.shape) + white @ cholesky(self.cov).T
+
+
+class Observation(eqx.Module):
+    """What a partly observed vector tells through a channel: missing coordinates carry neither slope nor innovation."""
+
+    slope: Float[Array, "y x"]
+    noise: Float[Array, "y y"]
+    innovation: Float[Array, " y"]
+    root: Float[Array, "y y"]
+    log_evidence: Float[Array, ""]
+
+    def gain(self, cov_yc: Float[Array, "y c"]) -> Float[Array, "c y"]:
+        """How a vector with this covariance with y moves per unit of innovation."""
+        return solve_upper(self.root, solve_lower(self.root, cov_yc)).T
+
+
+def observe(expected: Gaussian, channel: Channel, y: Float[Array, " y"]) -> Observation:
+    """Compare y with what was expected of it through the channel."""
+    seen = ~jnp.isnan(y)
+    both = seen[:, None] & seen[None, :]
+    innovation = jnp.where(seen, jnp.where(seen, y, 0.0) - expected.mean, 0.0)
+    root = cholesky(jnp.where(both, expected.cov, jnp.eye(y.size, dtype=expected.cov.dtype)), definite=True)
+    white = solve_lower(root, innovation[:, None])
+    log_scale = jnp.log(jnp.diag(root)).sum() + 0.5 * math.log(2 * math.pi) * seen.sum()
+    return Observation(
+        slope=jnp.where(seen[:, None], channel.slope, 0.0),
+        noise=jnp.where(both, channel.noise, 0.0),
+        innovation=innovation,
+        root=root,
+        log_evidence=-0.5 * (white**2).sum() - log_scale,
+    )
+
+
+class JointGaussian(eqx.Module):
+    """A belief about a state together with the weights that drive it, which are drawn once and learned on the way.
+
+    Attributes:
+        state: The belief about the state.
+        cross: Covariance of state and weights, state by weight.
+        weights: The belief about the weights; it knows its own structure and nobody asks (see `prodssm.weights`).
+    """
+
+    state: Gaussian
+    cross: Float[Array, "x w"]
+    weights: Any
+
+    def __check_init__(self):
+        wanted = (self.state.mean.size, self.weights.mean.size)
+        if self.cross.shape != wanted:
+            raise ValueError(f"cross must have shape {wanted} (state, weights), got {self.cross.shape}")
+
+    @classmethod
+    def independent(cls, state: Gaussian, weights: Any) -> Self:
+        """State and weights that have not met yet."""
+        return cls(state, jnp.zeros((state.mean.size, weights.mean.size), state.mean.dtype), weights)
+
+    @property
+    def mean(self) -> Float[Array, " x"]:
+        """Mean of the state."""
+        return self.state.mean
+
+    @property
+    def cov(self) -> Float[Array, "x x"]:
+        """Covariance of the state."""
+        return self.state.cov
+
+    def predict(self, channel: Channel) -> "JointGaussian":
+        """The belief about what comes out of the channel, still joint with the same weights."""
+        slope, weight_slope = channel.slope, channel.weight_slope
+        cross = slope @ self.cross
+        cov = sandwich(slope, self.cov) + channel.noise
+        if weight_slope is not None:
+            shared = cross @ weight_slope.T
+            from_weights = self.weights.times(weight_slope)
+            cov = cov + shared + shared.T + from_weights @ weight_slope.T
+            cross = cross + from_weights
+        cov = symmetrise(cov) if channel.cov is None else channel.cov
+        return JointGaussian(Gaussian(channel.mean, cov), cross, self.weights)
+
+    def condition(self, channel: Channel, y: Float[Array, " y"]) -> tuple["JointGaussian", Float[Array, ""]]:
+        """The belief after seeing y through a channel of the state, and the log evidence of y.
+
+        The weights learn only through the state: each observation takes from their covariance a matrix whose rank is at
+        most the smaller of the two sizes.
+        """
+        seen = observe(self.state.predict(channel), channel, y)
+        state, log_evidence = self.state.condition(channel, y)
+        known = seen.slope @ self.cross
+        if y.size <= self.mean.size:
+            removed = solve_lower(seen.root, known).T
+        else:
+            white_slope = solve_lower(seen.root, seen.slope)
+            removed = self.cross.T @ cholesky(white_slope.T @ white_slope)
+        told = seen.gain(known) @ seen.innovation
+        cross = self.cross - seen.gain(seen.slope @ self.cov) @ known
+        return JointGaussian(state, cross, self.weights.learn(told, removed)), log_evidence
+
+    def dense(self) -> Gaussian:
+        """The same belief about the stacked vector (state, weights), with every covariance written out."""
+        mean = jnp.concatenate([self.mean, self.weights.mean])
+        return Gaussian(mean, jnp.block([[self.cov, self.cross], [self.cross.T, self.weights.cov()]]))

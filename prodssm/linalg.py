@@ -1,0 +1,88 @@
+"""Symmetric matrices, their roots and what is solved with them: the only file that factorises."""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+# Up to this size a Cholesky factor is written out column by column. XLA fuses that into the code around it, while a call to
+# LAPACK costs a microsecond or two, which is most of a filter step for a one- or two-dimensional state.
+UNROLLED = 4
+
+
+def symmetrise(matrix: Float[Array, "n n"]) -> Float[Array, "n n"]:
+    """The symmetric part, which rounding would otherwise slowly lose."""
+    return (matrix + matrix.T) / 2
+
+
+def sandwich(left: Float[Array, "m n"], matrix: Float[Array, "n n"]) -> Float[Array, "m m"]:
+    """`left @ matrix @ left.T`, the covariance after a linear map."""
+    return (left @ matrix) @ left.T
+
+
+def safe_sqrt(x: Float[Array, "..."]) -> Float[Array, "..."]:
+    """Square root that is zero with zero slope where `x` is not positive."""
+    positive = x > 0
+    return jnp.where(positive, jnp.sqrt(jnp.where(positive, x, 1.0)), 0.0)
+
+
+def cholesky(cov: Float[Array, "n n"], *, definite: bool = False) -> Float[Array, "n n"]:
+    r"""Lower root of a positive semi-definite matrix: `root @ root.T` equals `cov` up to rounding.
+
+    Args:
+        cov: The matrix; singular ones are welcome. A pivot of a small matrix that is only rounding becomes a zero column with
+            zero gradient; larger matrices get a jitter of a few rounding errors of their largest diagonal entry.
+        definite: Keep every pivot positive, however small, because the root will be divided by.
+
+    Returns:
+        The lower triangular root.
+
+    Example:
+        >>> cholesky(jnp.array([[4.0, 2.0], [2.0, 1.0]])).tolist()
+        [[2.0, 0.0], [1.0, 0.0]]
+    """
+    n = cov.shape[0]
+    eps, tiny = float(jnp.finfo(cov.dtype).eps), float(jnp.finfo(cov.dtype).tiny)
+    diagonal = jnp.diag(cov)
+    if n > UNROLLED:
+        jitter = 4 * n * eps * jnp.max(diagonal) + 1e8 * tiny
+        return jnp.linalg.cholesky(cov + jitter * jnp.eye(n, dtype=cov.dtype), symmetrize_input=False)
+    least = 4 * n * eps * (jnp.max(diagonal) if definite else diagonal) + 1e8 * tiny
+    least = jnp.broadcast_to(least, (n,))
+    columns: list[Array] = []
+    for j in range(n):
+        column = cov[:, j]
+        for done in columns:
+            column = column - done * done[j]
+        alive = column[j] > least[j]
+        root = jnp.sqrt(jnp.where(alive, column[j], least[j] if definite else 1.0))
+        below = jnp.where(jnp.arange(n) > j, column / root, 0.0)
+        whole = jnp.where(jnp.arange(n) == j, root, below)
+        columns.append(whole if definite else jnp.where(alive, whole, 0.0))
+    return jnp.stack(columns, axis=1)
+
+
+def solve_lower(root: Float[Array, "n n"], rows: Float[Array, "n m"]) -> Float[Array, "n m"]:
+    """`root⁻¹ rows` for a lower triangular root."""
+    n = root.shape[0]
+    if n > UNROLLED:
+        return jax.scipy.linalg.solve_triangular(root, rows, lower=True)
+    solved: list[Array] = []
+    for i in range(n):
+        left = rows[i]
+        for j, done in enumerate(solved):
+            left = left - root[i, j] * done
+        solved.append(left / root[i, i])
+    return jnp.stack(solved)
+
+
+def solve_upper(root: Float[Array, "n n"], rows: Float[Array, "n m"]) -> Float[Array, "n m"]:
+    """`root⁻ᵀ rows` for a lower triangular root."""
+    if root.shape[0] > UNROLLED:
+        return jax.scipy.linalg.solve_triangular(root, rows, lower=True, trans=1)
+    return solve_lower(root[::-1, ::-1].T, rows[::-1])[::-1]
+
+
+def solve_psd(cov: Float[Array, "n n"], rows: Float[Array, "n m"]) -> Float[Array, "n m"]:
+    """`cov⁻¹ rows` through a Cholesky factor."""
+    root = cholesky(cov, definite=True)
+    return solve_upper(root, solve_lower(root, rows))

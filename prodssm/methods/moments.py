@@ -1,0 +1,235 @@
+r"""Moment matching, the paper's method: every layer's own channel in closed form, chained (MATH 1 to 4).
+
+Two rules, by what is carried. Weights that are certain or redrawn at every step leave the belief a `Gaussian` over the state.
+Weights that were drawn once are part of a `JointGaussian`, and every layer correlates its output with them.
+"""
+
+import math
+from itertools import combinations_with_replacement
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from prodssm.activations import Activation, is_certain
+from prodssm.gaussian import Channel, Gaussian, JointGaussian
+from prodssm.layers import Linear
+from prodssm.linalg import cholesky, sandwich, symmetrise
+from prodssm.network import Network
+
+DEFAULT_ORDER = 4  # smaller error than the DVI formula everywhere on the grid of benchmarks/covariance_order.py
+DEFAULT_ORDER_SCALAR = 8  # for a one-dimensional state, where a unit costs O(order) and not O(units * order)
+
+
+def moments(
+    network: Network,
+    belief: Gaussian | JointGaussian,
+    control: Float[Array, " u"] | None = None,
+    *,
+    order: int | None = None,
+) -> Channel:
+    """The channel of a network by moment matching.
+
+    Args:
+        network: The network; its weights are redrawn at every step if they are uncertain and not part of the belief.
+        belief: What is believed about its input, joint with its weights if these are drawn once.
+        control: Known inputs that follow the state.
+        order: Truncation order of activation covariances; None takes 8 for a one-dimensional state and 4 otherwise.
+
+    Returns:
+        The channel, with its output covariance.
+    """
+    if order is None:
+        order = DEFAULT_ORDER_SCALAR if belief.mean.size == 1 else DEFAULT_ORDER
+    if isinstance(belief, JointGaussian):
+        return _with_carried_weights(network, belief, control, order)
+    return _with_fresh_weights(network.given(control), belief, order)
+
+
+class Flow(eqx.Module):
+    """A hidden vector on its way: h = mean + slope (x - E[x]) + N(0, noise), with noise in the cheapest form it still has.
+
+    The noise is `factor @ factor.T + diag(diagonal)` as long as that is smaller than a matrix, which is what a first layer
+    makes of a low-dimensional state; `dense` afterwards. `cov` is the whole covariance, once a matrix was needed.
+    """
+
+    mean: Float[Array, " h"]
+    slope: Float[Array, "h x"] | None = None  # None: the identity
+    diagonal: Float[Array, " h"] | None = None
+    factor: Float[Array, "h r"] | None = None
+    dense: Float[Array, "h h"] | None = None
+    cov: Float[Array, "h h"] | None = None
+
+    def noise(self) -> Float[Array, "h h"]:
+        """The noise as a matrix."""
+        if self.dense is not None:
+            return self.dense
+        total = jnp.zeros((self.mean.size, self.mean.size), self.mean.dtype)
+        if self.diagonal is not None:
+            total = jnp.diag(self.diagonal)
+        return total if self.factor is None else total + self.factor @ self.factor.T
+
+    def whole(self, x_cov: Float[Array, "x x"]) -> Float[Array, "h h"]:
+        """The covariance as a matrix."""
+        if self.cov is not None:
+            return self.cov
+        if self.slope is None:
+            return x_cov
+        return sandwich(self.slope, x_cov) + self.noise()
+
+    def var(self, x_cov: Float[Array, "x x"]) -> Float[Array, " h"]:
+        """The diagonal of the covariance, without the rest of it."""
+        if self.cov is not None or self.slope is None or self.dense is not None:
+            return jnp.diag(self.whole(x_cov))
+        total = ((self.slope @ x_cov) * self.slope).sum(axis=1)
+        if self.diagonal is not None:
+            total = total + self.diagonal
+        return total if self.factor is None else total + (self.factor**2).sum(axis=1)
+
+
+def _with_fresh_weights(network: Network, x: Gaussian, order: int) -> Channel:
+    flow = Flow(x.mean)
+    for layer in network.layers:
+        flow = _linear(layer, flow, x.cov) if isinstance(layer, Linear) else _activate(layer, flow, x.cov, order)
+    slope = jnp.eye(x.mean.size, dtype=x.mean.dtype) if flow.slope is None else flow.slope
+    return Channel(flow.mean, slope, symmetrise(flow.noise()), symmetrise(flow.whole(x.cov)))
+
+
+def _linear(layer: Linear, flow: Flow, x_cov: Array) -> Flow:
+    """Certain weights map mean, slope and noise; redrawn weights add independent noise to every output (MATH 2.1, 2.2)."""
+    weight = layer.weight
+    mean = layer(flow.mean)
+    slope = weight if flow.slope is None else weight @ flow.slope
+    own = layer.output_var(flow.var(x_cov) + flow.mean**2) if layer.uncertain else None
+    if flow.diagonal is None and flow.dense is None:  # the first layer: nothing but the state has spread so far
+        cov = None if flow.cov is None else sandwich(weight, flow.cov)
+        return Flow(mean, slope, diagonal=jnp.zeros_like(mean) if own is None else own, cov=cov)
+    dense = (weight * flow.diagonal[None, :]) @ weight.T if flow.diagonal is not None else sandwich(weight, flow.noise())
+    if flow.factor is not None:
+        mapped = weight @ flow.factor
+        dense = dense + mapped @ mapped.T
+    # Mapping the whole covariance besides the noise costs nothing: the compiler drops whichever the caller does not use.
+    cov = None if flow.cov is None else sandwich(weight, flow.cov)
+    if own is not None:
+        dense = dense + jnp.diag(own)
+        cov = None if cov is None else cov + jnp.diag(own)
+    return Flow(mean, slope, dense=dense, cov=cov)
+
+
+def _activate(activation: Activation, flow: Flow, x_cov: Array, order: int) -> Flow:
+    """Unit by unit: mean, slope and the exact variance; between units a power series in their correlation (MATH 3, 4)."""
+    var = flow.var(x_cov)
+    found = activation.expand(flow.mean, var, order)
+    tilt = found.slope
+    slope = jnp.diag(tilt) if flow.slope is None else tilt[:, None] * flow.slope
+    structured = flow.dense is None and flow.slope is not None
+    diagonal = found.rest if flow.diagonal is None else tilt**2 * flow.diagonal + found.rest
+    factor = None if flow.factor is None else tilt[:, None] * flow.factor
+    if structured and order == 1:
+        return Flow(found.mean, slope, diagonal, factor)
+    columns = x_cov.shape[0] + (0 if flow.factor is None else flow.factor.shape[1])
+    if structured and math.comb(columns + order, order) - 1 < flow.mean.size:
+        shared, own = _features(flow, x_cov, var, found.curved)
+        factor = shared if factor is None else jnp.concatenate([factor, shared], axis=1)
+        return Flow(found.mean, slope, diagonal + own, factor)
+    whole = flow.whole(x_cov)
+    curved = _curved(whole, flow.mean, var, found.curved) + jnp.diag(found.rest)
+    tilts = tilt[:, None] * tilt[None, :]
+    return Flow(found.mean, slope, dense=tilts * flow.noise() + curved, cov=tilts * whole + curved)
+
+
+def _curved(cov: Array, mean: Array, var: Array, coefficients: Float[Array, "k h"]) -> Float[Array, "h h"]:
+    """The sum of (c_k c_k') * R^k from k = 2 on, elementwise, by Horner's rule."""
+    if not len(coefficients):
+        return jnp.zeros_like(cov)
+    inverse = 1 / jnp.sqrt(jnp.where(is_certain(mean, var), 1.0, var))
+    correlation = jnp.clip(cov * inverse[:, None] * inverse[None, :], -1.0, 1.0)
+    total = coefficients[-1][:, None] * coefficients[-1][None, :]
+    for c in coefficients[-2::-1]:
+        total = c[:, None] * c[None, :] + correlation * total
+    return correlation**2 * total
+
+
+def _features(flow: Flow, x_cov: Array, var: Array, coefficients: Float[Array, "k h"]) -> tuple[Array, Array]:
+    """The same sum as factor @ factor.T + diag(own), for units that share only a few directions.
+
+    Correlations are then inner products of short vectors u, and powers of inner products are inner products of monomials.
+    """
+    assert flow.slope is not None
+    root = flow.slope @ cholesky(x_cov)
+    if flow.factor is not None:
+        root = jnp.concatenate([root, flow.factor], axis=1)
+    short = root / jnp.sqrt(jnp.where(is_certain(flow.mean, var), 1.0, var))[:, None]
+    length = jnp.minimum((short**2).sum(axis=1), 1.0)
+    columns, own = [], jnp.zeros_like(length)
+    monomials: dict[tuple[int, ...], Array] = {(d,): short[:, d] for d in range(short.shape[1])}
+    for k, c in enumerate(coefficients, start=2):
+        monomials = {
+            powers: monomials[powers[:-1]] * short[:, powers[-1]]
+            for powers in combinations_with_replacement(range(short.shape[1]), k)
+        }
+        for powers, value in monomials.items():
+            count = math.factorial(k) / math.prod(math.factorial(powers.count(d)) for d in set(powers))
+            columns.append(c * value * math.sqrt(count))
+        own = own + c**2 * (1 - length**k)
+    return jnp.stack(columns, axis=1), own
+
+
+def _with_carried_weights(network: Network, z: JointGaussian, control: Array | None, order: int) -> Channel:
+    """Weights drawn once (MATH 2.3 to 2.5). Only the backward sweep at the end meets the axis of all weights."""
+    weights = z.weights
+    mean, cov = z.mean, z.cov
+    slope, noise = jnp.eye(mean.size, dtype=mean.dtype), jnp.zeros_like(cov)
+    reach = weights.start(z.cross)
+    certain = jnp.ones(1, mean.dtype)
+    known = certain if control is None else jnp.concatenate([control, certain])
+    trail: list[tuple[Array, Array | None]] = []
+    depth = 0
+    for layer in network.layers:
+        if isinstance(layer, Linear):
+            inputs = jnp.concatenate([mean, known])
+            matrix = weights.layer(depth)
+            weight = matrix[:, : mean.size]
+            link = weights.meet(depth, z.cross, reach)
+            toward = link.shared[:, :, : mean.size]
+            if link.reach is not None:
+                toward = jnp.einsum("dim,me->die", toward, link.reach)
+            through = weight if link.reach is None else weight @ link.reach
+            shared = through @ (link.shared @ inputs)
+            # Products of two deviations are uncorrelated with all that is Gaussian here (Isserlis): pure noise.
+            fresh = weights.spread(depth, _pad(cov, known.size)) + jnp.einsum("die,ejd->ij", toward, toward)
+            from_weights = weights.spread(depth, jnp.outer(inputs, inputs))
+            reach = weight @ reach + weights.enter(depth, inputs, reach)
+            mean = matrix @ inputs + jnp.einsum("did->i", toward)
+            cov = sandwich(weight, cov) + shared + shared.T + from_weights + fresh
+            slope, noise = weight @ slope, sandwich(weight, noise) + fresh
+            trail.append((weight, inputs))
+            depth, known = depth + 1, certain
+        else:
+            var = jnp.diag(cov)
+            found = layer.expand(mean, var, order)
+            tilt = found.slope
+            curved = _curved(cov, mean, var, found.curved) + jnp.diag(found.rest)
+            tilts = tilt[:, None] * tilt[None, :]
+            mean, cov, noise = found.mean, tilts * cov + curved, tilts * noise + curved
+            slope, reach = tilt[:, None] * slope, tilt[:, None] * reach
+            trail.append((tilt, None))
+    return Channel(mean, slope, symmetrise(noise), symmetrise(cov), _weight_slope(trail, mean.size))
+
+
+def _weight_slope(trail: list[tuple[Array, Array | None]], outputs: int) -> Float[Array, "y w"]:
+    """The slope with respect to a layer's weights is (slope behind the layer) times (mean of its input)."""
+    behind = jnp.eye(outputs, dtype=trail[0][0].dtype)
+    blocks: list[Array] = []
+    for step, inputs in reversed(trail):
+        if inputs is None:
+            behind = behind * step[None, :]
+        else:
+            blocks.append((behind[:, :, None] * inputs[None, None, :]).reshape(outputs, -1))
+            behind = behind @ step
+    return jnp.concatenate(blocks[::-1], axis=1)
+
+
+def _pad(matrix: Array, rows: int) -> Array:
+    """Rows and columns of zeros for inputs that are certain."""
+    return jnp.pad(matrix, ((0, rows), (0, rows)))

@@ -1,0 +1,190 @@
+r"""Beliefs about the weights of a network: diagonal, dense, and diagonal minus low rank.
+
+Weights are one flat vector, layer after layer; a layer is its matrix `[weight, bias]` row by row, so that a bias is the weight
+of an input that is always one. Each class answers the same questions about its covariance $\Sigma$ (MATH 2.3 to 2.5), so that
+the rule for global weights is written once:
+
+* `layer(l)`: the mean of layer l, as a matrix;
+* `times(rows)`: $rows\,\Sigma$;
+* `start`, `enter`, `meet`: the covariance between a hidden vector and the weights still to come, on its way through the layers;
+* `spread(l, moment)`: $\sum_{mn} Cov[a_{im}, a_{jn}]\,moment_{mn}$ for layer l;
+* `learn(shift, removed)`: the belief after its mean moved and its covariance lost `removed @ removed.T`.
+"""
+
+import math
+from abc import abstractmethod
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+Shapes = tuple[tuple[int, int], ...]
+
+
+class Link(eqx.Module):
+    """Covariance of a hidden vector h with one layer's weights: Cov[h, a] = reach @ shared, where no reach is the identity."""
+
+    reach: Float[Array, "h r"] | None
+    shared: Float[Array, "r o i"]
+
+
+class WeightBelief(eqx.Module):
+    """A Gaussian belief about all weights and biases of a network."""
+
+    mean: eqx.AbstractVar[Float[Array, " w"]]
+    shapes: eqx.AbstractVar[Shapes]
+
+    def slice(self, l: int) -> slice:
+        """Where layer l stands in the flat vector."""
+        begin = sum(math.prod(shape) for shape in self.shapes[:l])
+        return slice(begin, begin + math.prod(self.shapes[l]))
+
+    def layer(self, l: int) -> Float[Array, "o i"]:
+        """Mean of layer l as the matrix [weight, bias]."""
+        return self.mean[self.slice(l)].reshape(self.shapes[l])
+
+    @abstractmethod
+    def cov(self) -> Float[Array, "w w"]:
+        """The covariance written out; for small networks and tests."""
+
+    @abstractmethod
+    def times(self, rows: Float[Array, "k w"]) -> Float[Array, "k w"]:
+        """`rows @ cov`."""
+
+    @abstractmethod
+    def start(self, cross: Float[Array, "x w"]) -> Float[Array, "x r"]:
+        """The reach of the state itself: what a step carries along to know its covariance with the weights."""
+
+    @abstractmethod
+    def enter(self, l: int, inputs: Float[Array, " i"], reach: Float[Array, "h r"]) -> Float[Array, "o r"]:
+        """What layer l's own weights, seen through inputs of this mean, add to the reach."""
+
+    @abstractmethod
+    def meet(self, l: int, cross: Float[Array, "x w"], reach: Float[Array, "h r"]) -> Link:
+        """Covariance of a hidden vector of this reach with layer l's weights."""
+
+    @abstractmethod
+    def spread(self, l: int, moment: Float[Array, "i i"]) -> Float[Array, "o o"]:
+        """Covariance that layer l's weights give to its output per second moment of its input."""
+
+    @abstractmethod
+    def learn(self, shift: Float[Array, " w"], removed: Float[Array, "w k"]) -> "WeightBelief":
+        """The belief after an observation."""
+
+
+class DiagonalWeights(WeightBelief):
+    """Independent weights, as before any observation. Nothing of size weights by weights is ever formed."""
+
+    mean: Float[Array, " w"]
+    var: Float[Array, " w"]
+    shapes: Shapes = eqx.field(static=True)
+
+    def cov(self):
+        return jnp.diag(self.var)
+
+    def times(self, rows):
+        return rows * self.var[None, :]
+
+    def start(self, cross):
+        return jnp.eye(cross.shape[0], dtype=cross.dtype)
+
+    def enter(self, l, inputs, reach):
+        # A layer's own weights are independent of those still to come.
+        return jnp.zeros((self.shapes[l][0], reach.shape[1]), reach.dtype)
+
+    def meet(self, l, cross, reach):
+        return _shortest(reach, cross[:, self.slice(l)].reshape(-1, *self.shapes[l]))
+
+    def spread(self, l, moment):
+        return jnp.diag(self.var[self.slice(l)].reshape(self.shapes[l]) @ jnp.diag(moment))
+
+    def learn(self, shift, removed):
+        return LowRankWeights(self.mean + shift, prior_var=self.var, factor=removed, shapes=self.shapes)
+
+
+class LowRankWeights(WeightBelief):
+    r"""Independent weights minus what was learned: $\Sigma = diag(v) - U U'$. Each observation adds columns to U."""
+
+    mean: Float[Array, " w"]
+    prior_var: Float[Array, " w"]
+    factor: Float[Array, "w r"]
+    shapes: Shapes = eqx.field(static=True)
+
+    @property
+    def var(self) -> Float[Array, " w"]:
+        """Variance of each weight."""
+        return jnp.maximum(self.prior_var - (self.factor**2).sum(axis=1), 0.0)
+
+    def cov(self):
+        return jnp.diag(self.prior_var) - self.factor @ self.factor.T
+
+    def times(self, rows):
+        return rows * self.prior_var[None, :] - (rows @ self.factor) @ self.factor.T
+
+    def start(self, cross):
+        x = cross.shape[0]
+        return jnp.eye(x, x + self.factor.shape[1], dtype=cross.dtype)
+
+    def enter(self, l, inputs, reach):
+        seen = self._columns(l) @ inputs
+        return jnp.concatenate([jnp.zeros((seen.shape[1], reach.shape[1] - len(seen)), reach.dtype), -seen.T], axis=1)
+
+    def meet(self, l, cross, reach):
+        own = cross[:, self.slice(l)].reshape(-1, *self.shapes[l])
+        return _shortest(reach, jnp.concatenate([own, self._columns(l)]))
+
+    def spread(self, l, moment):
+        columns = self._columns(l)
+        known = jnp.einsum("rim,rjm->ij", columns @ moment[None], columns)
+        return jnp.diag(self.prior_var[self.slice(l)].reshape(self.shapes[l]) @ jnp.diag(moment)) - known
+
+    def learn(self, shift, removed):
+        factor = jnp.concatenate([self.factor, removed], axis=1)
+        return LowRankWeights(self.mean + shift, prior_var=self.prior_var, factor=factor, shapes=self.shapes)
+
+    def _columns(self, l: int) -> Float[Array, "r o i"]:
+        return self.factor[self.slice(l)].T.reshape(-1, *self.shapes[l])
+
+
+class DenseWeights(WeightBelief):
+    """Weights with a full covariance matrix: the reference, and the right choice for a few hundred weights."""
+
+    mean: Float[Array, " w"]
+    covariance: Float[Array, "w w"]
+    shapes: Shapes = eqx.field(static=True)
+
+    @property
+    def var(self) -> Float[Array, " w"]:
+        """Variance of each weight."""
+        return jnp.diag(self.covariance)
+
+    def cov(self):
+        return self.covariance
+
+    def times(self, rows):
+        return rows @ self.covariance
+
+    def start(self, cross):
+        return cross
+
+    def enter(self, l, inputs, reach):
+        block = self.covariance[self.slice(l)].reshape(*self.shapes[l], -1)
+        return jnp.einsum("oiw,i->ow", block, inputs)
+
+    def meet(self, l, cross, reach):
+        return Link(None, reach[:, self.slice(l)].reshape(-1, *self.shapes[l]))
+
+    def spread(self, l, moment):
+        block = self.covariance[self.slice(l), self.slice(l)].reshape(*self.shapes[l], *self.shapes[l])
+        return jnp.einsum("imjn,mn->ij", block, moment)
+
+    def learn(self, shift, removed):
+        covariance = self.covariance - removed @ removed.T
+        return DenseWeights(self.mean + shift, covariance=covariance, shapes=self.shapes)
+
+
+def _shortest(reach: Float[Array, "h r"], shared: Float[Array, "r o i"]) -> Link:
+    """Multiply the factors out where that makes the middle axis shorter."""
+    if reach.shape[0] < reach.shape[1]:
+        return Link(None, jnp.einsum("hr,roi->hoi", reach, shared))
+    return Link(reach, shared)
