@@ -15,7 +15,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.scipy.special import erf, log_ndtr, ndtr
+from jax.scipy.special import erf, erfc, log_ndtr, ndtr
 from jaxtyping import Array, Float
 
 from prodssm.quadrature import (
@@ -101,8 +101,8 @@ def _stack(coefficients: list[Array], like: Units) -> Coefficients:
 
 def _close(mean: Units, slope: Units, std: Units, curved: list[Array], var: Units) -> Expansion:
     """The expansion whose left-over is the difference of a known variance and its coefficients."""
-    found = _stack(curved, mean)
-    return Expansion(mean, slope, found, jnp.maximum(var - (slope * std) ** 2 - (found**2).sum(axis=0), 0.0))
+    rest = var - (slope * std) ** 2 - sum(c**2 for c in curved)
+    return Expansion(mean, slope, _stack(curved, mean), jnp.maximum(rest, 0.0))
 
 
 # Closed forms (MATH 3.1, 3.4)
@@ -120,18 +120,17 @@ def _relu(mean, std, order, leak=0.0):
     subtracted, so float32 keeps its digits.
     """
     ratio = _clip(mean / std)
-    cdf, pdf = ndtr(ratio), normal_pdf(ratio)
+    below = -jnp.abs(ratio)
+    outside = 0.5 * erfc(-below / math.sqrt(2))
+    cdf, pdf = jnp.where(ratio > 0, 1 - outside, outside), normal_pdf(ratio)
     polynomials = hermite(ratio, max(order - 2, 0))
     bend = (1 - leak) * std * pdf
     curved = [(-1) ** k * bend * polynomials[k - 2] / _root_factorial(k) for k in range(2, order + 1)]
-    below = -jnp.abs(ratio)
-    outside = ndtr(below)
     hinge = pdf + below * outside
     beyond_slope = (1 + below**2) * outside + below * pdf - hinge**2 - outside**2
-    found = _stack(curved, mean)
-    rest = ((1 - leak) * std) ** 2 * beyond_slope - (found**2).sum(axis=0)
     slope = leak + (1 - leak) * cdf
-    return Expansion(mean * slope + bend, slope, found, jnp.maximum(rest, 0.0))
+    rest = ((1 - leak) * std) ** 2 * beyond_slope - sum(c**2 for c in curved)
+    return Expansion(mean * slope + bend, slope, _stack(curved, mean), jnp.maximum(rest, 0.0))
 
 
 def _leaky_relu(mean, std, order):
@@ -165,10 +164,10 @@ def saturating_exp(x: Array) -> Array:
 
 def _exponential(mean, std, order):
     most = _highest_exponent(mean)
-    mean, std = jnp.clip(mean, -4 * most, most), jnp.minimum(std, math.sqrt(most / 2))
-    level = jnp.exp(mean + std**2 / 2)
-    curved = [std**k * level / _root_factorial(k) for k in range(2, order + 1)]
-    return _close(level, level, std, curved, level**2 * jnp.expm1(std**2))
+    mean, held = jnp.clip(mean, -4 * most, most), jnp.minimum(std, math.sqrt(most / 2))
+    level = jnp.exp(mean + held**2 / 2)
+    curved = [held**k * level / _root_factorial(k) for k in range(2, order + 1)]
+    return _close(level, level * (held / std), std, curved, level**2 * jnp.expm1(held**2))
 
 
 def _square(mean, std, order):
@@ -180,7 +179,8 @@ def _square(mean, std, order):
 def _probit_variance(u, correlation):
     r"""Variance of $\Phi(bx)$: $\frac{1}{2\pi} \int_0^{\arcsin\rho} \exp(-u^2 / (1 + \sin\theta))\, d\theta$."""
     nodes, weights = np.polynomial.legendre.leggauss(16)
-    width = jnp.arcsin(correlation) / 2
+    # The slope of arcsin is infinite at one, which rounding can reach.
+    width = jnp.arcsin(jnp.minimum(correlation, 1 - 4 * float(jnp.finfo(u.dtype).eps))) / 2
     sines = jnp.sin(width[None, :] * jnp.asarray(nodes + 1, u.dtype)[:, None])
     heights = jnp.exp(-(u[None, :] ** 2) / (1 + sines))
     return width * (jnp.asarray(weights, u.dtype) @ heights) / (2 * math.pi)

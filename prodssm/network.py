@@ -190,4 +190,5 @@ def _log_variances(name: str, values: Sequence[Any] | None, means: Sequence[Arra
         if var.shape != mean.shape:
             raise ValueError(f"{name}[{l}] must have shape {mean.shape} like its means, got {var.shape}")
         require_variances(f"{name}[{l}]", var)
-    return [jnp.log(var) for var in found]
+    # The logarithm of zero is a fine number to store, but its slope is not one to multiply with.
+    return [jnp.where(var > 0, jnp.log(jnp.where(var > 0, var, 1.0)), -jnp.inf) for var in found]

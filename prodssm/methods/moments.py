@@ -8,10 +8,11 @@ import math
 from itertools import combinations_with_replacement
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from prodssm.activations import Activation, is_certain
+from prodssm.activations import Activation, Expansion, is_certain
 from prodssm.gaussian import Channel, Gaussian, JointGaussian
 from prodssm.layers import Linear
 from prodssm.linalg import cholesky, sandwich, symmetrise
@@ -120,6 +121,7 @@ def _activate(activation: Activation, flow: Flow, x_cov: Array, order: int) -> F
     """Unit by unit: mean, slope and the exact variance; between units a power series in their correlation (MATH 3, 4)."""
     var = flow.var(x_cov)
     found = activation.expand(flow.mean, var, order)
+    scale = jnp.sqrt(jnp.where(is_certain(flow.mean, var), 1.0, var))
     tilt = found.slope
     slope = jnp.diag(tilt) if flow.slope is None else tilt[:, None] * flow.slope
     structured = flow.dense is None and flow.slope is not None
@@ -129,28 +131,35 @@ def _activate(activation: Activation, flow: Flow, x_cov: Array, order: int) -> F
         return Flow(found.mean, slope, diagonal, factor)
     columns = x_cov.shape[0] + (0 if flow.factor is None else flow.factor.shape[1])
     if structured and math.comb(columns + order, order) - 1 < flow.mean.size:
-        shared, own = _features(flow, x_cov, var, found.curved)
+        shared, own = _features(flow, x_cov, scale, found.curved)
         factor = shared if factor is None else jnp.concatenate([factor, shared], axis=1)
         return Flow(found.mean, slope, diagonal + own, factor)
-    whole = flow.whole(x_cov)
-    curved = _curved(whole, flow.mean, var, found.curved) + jnp.diag(found.rest)
-    tilts = tilt[:, None] * tilt[None, :]
-    return Flow(found.mean, slope, dense=tilts * flow.noise() + curved, cov=tilts * whole + curved)
+    cov, dense = _bend(found, scale, flow.whole(x_cov), flow.noise())
+    return Flow(found.mean, slope, dense=dense, cov=cov)
 
 
-def _curved(cov: Array, mean: Array, var: Array, coefficients: Float[Array, "k h"]) -> Float[Array, "h h"]:
-    """The sum of (c_k c_k') * R^k from k = 2 on, elementwise, by Horner's rule."""
-    if not len(coefficients):
-        return jnp.zeros_like(cov)
-    inverse = 1 / jnp.sqrt(jnp.where(is_certain(mean, var), 1.0, var))
-    correlation = jnp.clip(cov * inverse[:, None] * inverse[None, :], -1.0, 1.0)
-    total = coefficients[-1][:, None] * coefficients[-1][None, :]
-    for c in coefficients[-2::-1]:
-        total = c[:, None] * c[None, :] + correlation * total
-    return correlation**2 * total
+def _bend(found: Expansion, scale: Array, whole: Array, noise: Array) -> tuple[Array, Array]:
+    """Covariance and noise behind an activation: mapped by its slopes, plus what curvature adds to both.
+
+    That is the sum of (c_k c_k') * R^k from k = 2 on, elementwise, by Horner's rule, and the variance left over.
+    """
+    inverse = 1 / scale
+    # XLA fuses cheap arithmetic into the loop over all pairs and repeats it for each of them, but never a division: dividing
+    # by a one that it cannot see through has every unit's expansion worked out once.
+    one = jnp.where(scale > 0, jnp.ones_like(scale), 2.0)
+    found = jax.tree.map(lambda part: part / jnp.broadcast_to(one, part.shape), found)
+    added = jnp.diag(found.rest)
+    if len(found.curved):
+        correlation = jnp.clip(whole * inverse[:, None] * inverse[None, :], -1.0, 1.0)
+        total = found.curved[-1][:, None] * found.curved[-1][None, :]
+        for c in found.curved[-2::-1]:
+            total = c[:, None] * c[None, :] + correlation * total
+        added = added + correlation**2 * total
+    tilts = found.slope[:, None] * found.slope[None, :]
+    return tilts * whole + added, tilts * noise + added
 
 
-def _features(flow: Flow, x_cov: Array, var: Array, coefficients: Float[Array, "k h"]) -> tuple[Array, Array]:
+def _features(flow: Flow, x_cov: Array, scale: Array, coefficients: Float[Array, "k h"]) -> tuple[Array, Array]:
     """The same sum as factor @ factor.T + diag(own), for units that share only a few directions.
 
     Correlations are then inner products of short vectors u, and powers of inner products are inner products of monomials.
@@ -159,7 +168,7 @@ def _features(flow: Flow, x_cov: Array, var: Array, coefficients: Float[Array, "
     root = flow.slope @ cholesky(x_cov)
     if flow.factor is not None:
         root = jnp.concatenate([root, flow.factor], axis=1)
-    short = root / jnp.sqrt(jnp.where(is_certain(flow.mean, var), 1.0, var))[:, None]
+    short = root / scale[:, None]
     length = jnp.minimum((short**2).sum(axis=1), 1.0)
     columns, own = [], jnp.zeros_like(length)
     monomials: dict[tuple[int, ...], Array] = {(d,): short[:, d] for d in range(short.shape[1])}
@@ -209,9 +218,8 @@ def _with_carried_weights(network: Network, z: JointGaussian, control: Array | N
             var = jnp.diag(cov)
             found = layer.expand(mean, var, order)
             tilt = found.slope
-            curved = _curved(cov, mean, var, found.curved) + jnp.diag(found.rest)
-            tilts = tilt[:, None] * tilt[None, :]
-            mean, cov, noise = found.mean, tilts * cov + curved, tilts * noise + curved
+            cov, noise = _bend(found, jnp.sqrt(jnp.where(is_certain(mean, var), 1.0, var)), cov, noise)
+            mean = found.mean
             slope, reach = tilt[:, None] * slope, tilt[:, None] * reach
             trail.append((tilt, None))
     return Channel(mean, slope, symmetrise(noise), symmetrise(cov), _weight_slope(trail, mean.size))

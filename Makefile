@@ -1,0 +1,51 @@
+# Two commands do everything from a fresh clone: `make demo` and `make test`.
+PYTHON ?= python3
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check -q
+PYTEST := $(BIN)/python -m pytest -q --jaxtyping-packages=prodssm,beartype.beartype
+
+.PHONY: demo test lint bench cases clean
+
+.venv/made:
+	$(PYTHON) -m venv .venv
+	touch $@
+
+# Each stamp stands for one set of extras, installed once and again only when the requirements change.
+.venv/demo: .venv/made pyproject.toml constraints.txt
+	$(PIP) install -e '.[plot]' -c constraints.txt
+	touch $@
+
+.venv/dev: .venv/made pyproject.toml constraints.txt
+	$(PIP) install -e '.[plot,dev]' -c constraints.txt
+	touch $@
+
+.venv/bench: .venv/made pyproject.toml constraints.txt
+	$(PIP) install -e '.[plot,bench]' -c constraints.txt
+	touch $@
+
+demo: .venv/demo
+	$(BIN)/python examples/uncertain_forecast.py
+
+test: lint
+	$(PYTEST) tests
+	PRODSSM_TEST_BITS=32 $(PYTEST) tests
+	$(PYTEST) --doctest-modules prodssm -p no:cacheprovider
+	$(PYTEST) --doctest-glob='*.md' README.md docs
+	$(BIN)/python examples/uncertain_forecast.py --quick
+
+lint: .venv/dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright
+
+bench: .venv/bench
+	mkdir -p output
+	$(BIN)/python benchmarks/covariance_order.py --plot output/covariance_order.png
+	$(BIN)/python benchmarks/one_step.py --plot output/one_step.png
+	$(BIN)/python benchmarks/equal_accuracy.py --plot output/equal_accuracy.png
+
+cases: .venv/dev
+	$(BIN)/python scripts/random_cases.py
+
+clean:
+	rm -rf .venv output .pytest_cache .ruff_cache .hypothesis

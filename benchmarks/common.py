@@ -1,0 +1,83 @@
+"""What every benchmark shares: fair timing, peak memory, JSON lines, command line."""
+
+import argparse
+import json
+import os
+import platform
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+
+def parser(what: str) -> argparse.ArgumentParser:
+    """The options that all benchmarks have."""
+    found = argparse.ArgumentParser(description=what)
+    found.add_argument("--quick", action="store_true", help="a small version that takes less than a minute")
+    found.add_argument("--json", action="store_true", help="print one JSON object per line and nothing else")
+    found.add_argument("--plot", metavar="FILE", type=Path, help="draw the figure into this file")
+    return found
+
+
+def interleaved(functions: dict[str, Callable[[], Any]], *, seconds: float = 0.5, least: int = 5) -> dict[str, float]:
+    """Median seconds per call of each function, measured in turns so that a busy machine is unfair to none of them.
+
+    Each is called often enough per turn to last about a millisecond; compilation happens before.
+    """
+    repeats = {}
+    for name, function in functions.items():
+        jax.block_until_ready(function())
+        begin = time.perf_counter()
+        jax.block_until_ready(function())
+        repeats[name] = max(1, round(1e-3 / max(time.perf_counter() - begin, 1e-7)))
+    times: dict[str, list[float]] = {name: [] for name in functions}
+    begin = time.perf_counter()
+    while len(next(iter(times.values()))) < least or time.perf_counter() - begin < seconds * len(functions):
+        for name, function in functions.items():
+            start = time.perf_counter()
+            for _ in range(repeats[name]):
+                jax.block_until_ready(function())
+            times[name].append((time.perf_counter() - start) / repeats[name])
+    return {name: float(np.median(found)) for name, found in times.items()}
+
+
+def compiled_bytes(function: Callable[..., Any], *arguments: Any) -> int:
+    """Peak bytes of a compiled JAX function: arguments, results and scratch together."""
+    found = jax.jit(function).lower(*arguments).compile().memory_analysis()
+    return found.argument_size_in_bytes + found.output_size_in_bytes + found.temp_size_in_bytes
+
+
+def exponent(sizes: Iterable[float], costs: Iterable[float]) -> float:
+    """The power with which costs grow with sizes, by least squares on logarithms."""
+    return float(np.polyfit(np.log(list(sizes)), np.log(list(costs)), 1)[0])
+
+
+def machine() -> dict[str, Any]:
+    """What the numbers were measured on."""
+    return {"cores": os.cpu_count(), "machine": platform.machine(), "jax": jax.__version__}
+
+
+class Printer:
+    """Rows as JSON lines or as text."""
+
+    def __init__(self, as_json: bool):
+        self.as_json = as_json
+
+    def row(self, **values: Any) -> None:
+        """One measured row."""
+        if self.as_json:
+            print(json.dumps(values), flush=True)
+        else:
+            print("  ".join(f"{name}={_short(value)}" for name, value in values.items()), flush=True)
+
+    def text(self, line: str) -> None:
+        """A line for people."""
+        if not self.as_json:
+            print(line, flush=True)
+
+
+def _short(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,212 @@
+"""How many samples does Monte Carlo need to be as accurate as the rule, and what does that cost?
+
+Random networks with weights that are redrawn at every step are iterated from a Gaussian belief. Truth is a very large Monte
+Carlo run. The error of the moments is measured twice, for the mean in units of the state's spread and for the covariance in
+Frobenius norm, and Monte Carlo is given the benefit of whichever asks for fewer samples. Its price is that of the cheapest kind:
+layer outputs are drawn, never weights. Both sides work on the same batch of beliefs, so that neither is dominated by the start of a
+call.
+
+The rule pretends that the state is Gaussian after every step. Contractive networks keep it nearly so. Expanding ones do not, and
+the last table says how the error grows with the steps when they do not.
+"""
+
+import math
+from functools import partial
+from typing import Any
+
+import common
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+
+import prodssm as ps
+from prodssm.methods.moments import moments
+
+PROCESS_VAR = 0.01
+BATCH = 32
+
+
+def network(sizes: tuple[int, ...], gain: float, spread: float, seed: int) -> ps.Network:
+    """A random ReLU network whose weights have `gain` times the standard deviation that keeps the scale of a signal.
+
+    The variance of each weight is `spread` times the square of that standard deviation.
+    """
+    keys = jr.split(jr.key(seed), 2 * len(sizes))
+    weights, biases = [], []
+    for l, (fan_in, fan_out) in enumerate(zip(sizes[:-1], sizes[1:], strict=True)):
+        std = gain * math.sqrt((2 if l else 1) / fan_in)
+        weights.append(std * jr.normal(keys[2 * l], (fan_out, fan_in)))
+        biases.append(0.3 * jr.normal(keys[2 * l + 1], (fan_out,)))
+    variances = [jnp.full_like(w, spread * gain**2 / w.shape[1]) for w in weights]
+    return ps.Network.from_arrays(weights, biases, "relu", variances, [jnp.full_like(b, 0.01 * spread) for b in biases])
+
+
+def start(size: int, count: int) -> tuple[jax.Array, jax.Array]:
+    """A batch of beliefs."""
+    roots = jr.normal(jr.key(7), (count, size, size)) / math.sqrt(size)
+    means = 0.5 * jr.normal(jr.key(8), (count, size))
+    return means, 0.3 * roots @ jnp.swapaxes(roots, 1, 2) + 0.1 * jnp.eye(size)[None]
+
+
+@partial(jax.jit, static_argnames=("steps",))
+def by_rule(net: ps.Network, means: jax.Array, covs: jax.Array, *, steps: int) -> tuple[jax.Array, jax.Array]:
+    """Moments after each step, for a batch of beliefs: (batch, steps, ...)."""
+
+    def walk(mean, cov):
+        def step(belief, _):
+            following = belief.predict(moments(net, belief).plus(jnp.full(mean.shape, PROCESS_VAR)))
+            return following, (following.mean, following.cov)
+
+        return jax.lax.scan(step, ps.Gaussian(mean, cov), length=steps)[1]
+
+    return jax.vmap(walk)(means, covs)
+
+
+@partial(jax.jit, static_argnames=("steps", "samples"))
+def by_sampling(net: ps.Network, means, covs, key, *, steps: int, samples: int) -> tuple[jax.Array, jax.Array]:
+    """The same by particles whose layer outputs are drawn."""
+
+    def walk(mean, cov, key):
+        first, *later = jr.split(key, steps + 1)
+        particles = ps.Gaussian(mean, cov).sample(key=first, shape=(samples,))
+
+        def step(x, key):
+            for l, layer in enumerate(net.linears):
+                var = x**2 @ jnp.exp(layer.weight_log_var).T + jnp.exp(layer.bias_log_var)[None, :]
+                var = var + (PROCESS_VAR if l + 1 == len(net.linears) else 0.0)
+                x = x @ layer.weight.T + layer.bias[None, :] + jnp.sqrt(var) * jr.normal(jr.fold_in(key, l), var.shape)
+                x = x if l + 1 == len(net.linears) else jax.nn.relu(x)
+            centred = x - x.mean(axis=0)[None, :]
+            return x, (x.mean(axis=0), centred.T @ centred / (samples - 1))
+
+        return jax.lax.scan(step, particles, jnp.stack(later))[1]
+
+    return jax.vmap(walk)(means, covs, jr.split(key, len(means)))
+
+
+def truth(net: ps.Network, means, covs, *, steps: int, samples: int) -> tuple[np.ndarray, np.ndarray]:
+    """Moments from many particles, in chunks that fit the memory, pooled in double precision."""
+    chunk = 4096
+    first, second = 0.0, 0.0
+    chunks = max(1, samples // chunk)
+    for c in range(chunks):
+        mean, cov = (
+            np.asarray(part, float) for part in by_sampling(net, means, covs, jr.key(1000 + c), steps=steps, samples=chunk)
+        )
+        first = first + mean / chunks
+        second = second + (cov * (chunk - 1) / chunk + mean[..., :, None] * mean[..., None, :]) / chunks
+    return first, second - first[..., :, None] * first[..., None, :]
+
+
+def squared_errors(got: Any, mean: np.ndarray, cov: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Squared relative errors of mean and covariance, averaged over the batch: one number per step."""
+    scale = np.trace(cov, axis1=-2, axis2=-1)
+    mean_error = ((np.asarray(got[0], float) - mean) ** 2).sum(-1) / scale
+    cov_error = ((np.asarray(got[1], float) - cov) ** 2).sum((-2, -1)) / (cov**2).sum((-2, -1))
+    return mean_error.mean(0), cov_error.mean(0)
+
+
+def compare(sizes: tuple[int, ...], gain: float, spread: float, seed: int, steps: int, samples: int) -> dict[str, np.ndarray]:
+    """Errors of the rule and of Monte Carlo with 1024 samples, per step, the noise of the truth taken out."""
+    net = network(sizes, gain, spread, seed)
+    means, covs = start(sizes[0], BATCH)
+    mean, cov = truth(net, means, covs, steps=steps, samples=samples)
+    rule = squared_errors(by_rule(net, means, covs, steps=steps), mean, cov)
+    tries = [squared_errors(by_sampling(net, means, covs, jr.key(s), steps=steps, samples=1024), mean, cov) for s in range(4)]
+    sampled = np.mean([t[0] for t in tries], axis=0), np.mean([t[1] for t in tries], axis=0)
+    blur = 1024 / samples  # the truth is itself a sample: this share of the error of 1024 samples
+    return {
+        "rule_mean": np.sqrt(np.maximum(rule[0] - blur * sampled[0], 0)),
+        "rule_cov": np.sqrt(np.maximum(rule[1] - blur * sampled[1], 0)),
+        "blur_mean": np.sqrt(blur * sampled[0]),
+        "blur_cov": np.sqrt(blur * sampled[1]),
+        "mc_mean": np.sqrt(sampled[0]),
+        "mc_cov": np.sqrt(sampled[1]),
+    }
+
+
+def samples_needed(found: dict[str, np.ndarray], step: int) -> tuple[float, str]:
+    """Samples for which Monte Carlo's error falls to the rule's, in the moment where fewer are needed.
+
+    An error below the noise of the truth counts as that noise: the answer is then a lower bound.
+    """
+    needed = {}
+    for moment in ("mean", "cov"):
+        error = max(found[f"rule_{moment}"][step], found[f"blur_{moment}"][step])
+        needed[moment] = 1024 * (found[f"mc_{moment}"][step] / error) ** 2
+    moment = min(needed, key=lambda name: needed[name])
+    return needed[moment], moment
+
+
+def price(sizes: tuple[int, ...], steps: int, seconds: float) -> tuple[float, float]:
+    """Seconds per belief of the rule, and seconds per belief and sample of Monte Carlo."""
+    net = network(sizes, 0.7, 0.05, 0)
+    means, covs = start(sizes[0], BATCH)
+    runs = {
+        "rule": lambda: by_rule(net, means, covs, steps=steps),
+        "samples": lambda: by_sampling(net, means, covs, jr.key(0), steps=steps, samples=1024),
+    }
+    times = common.interleaved(runs, seconds=seconds)
+    return times["rule"] / BATCH, times["samples"] / BATCH / 1024
+
+
+def main() -> None:
+    """Measure, print, plot."""
+    chosen = common.parser(__doc__ or "").parse_args()
+    printer = common.Printer(chosen.json)
+    printer.row(benchmark="equal_accuracy", dtype="float32", batch=BATCH, process_var=PROCESS_VAR, **common.machine())
+    shapes = ((2, 30, 2),) if chosen.quick else ((1, 50, 1), (2, 30, 2), (6, 30, 30, 6), (13, 40, 13))
+    samples = 2**16 if chosen.quick else 2**19
+    seeds = 1 if chosen.quick else 3
+    growth: list[dict[str, Any]] = []
+    for sizes in shapes:
+        prices = {steps: price(sizes, steps, 0.3 if chosen.quick else 1.0) for steps in (1, 20)}
+        for kind, gain in (("contractive", 0.5), ("contractive", 0.7), ("neutral", 1.0), ("expanding", 1.4)):
+            runs = [compare(sizes, gain, 0.05, seed, 20, samples) for seed in range(seeds)]
+            found = {name: np.sqrt(np.mean([run[name] ** 2 for run in runs], axis=0)) for name in runs[0]}
+            label = "-".join(map(str, sizes))
+            for steps in (1, 20):
+                count, moment = samples_needed(found, steps - 1)
+                rule, each = prices[steps]
+                row = {
+                    "net": label, "kind": kind, "gain": gain, "steps": steps,
+                    "mean_error": float(found["rule_mean"][steps - 1]), "cov_error": float(found["rule_cov"][steps - 1]),
+                    "samples_needed": count, "limited_by": moment, "cost_ratio": count * each / rule,
+                }  # fmt: skip
+                if kind == "contractive":
+                    row["holds"] = row["cost_ratio"] >= 100
+                printer.row(**row)
+            for step in (1, 2, 5, 10, 20):
+                growth.append({"net": label, "gain": gain, "step": step, "cov_error": float(found["rule_cov"][step - 1])})
+                growth[-1]["mean_error"] = float(found["rule_mean"][step - 1])
+    printer.text("how the error grows with the steps (relative, after k steps):")
+    for row in growth:
+        printer.row(table="growth", **row)
+    worst = max(growth, key=lambda row: row["cov_error"])
+    printer.text(
+        f"The Gaussian assumption is worst for {worst['net']} at gain {worst['gain']}: after {worst['step']} steps the covariance is off "
+        f"by {100 * worst['cov_error']:.0f} %. Check long forecasts of expanding systems against sampling."
+    )
+    if chosen.plot:
+        plot(growth, chosen.plot)
+        printer.text(f"figure: {chosen.plot}")
+
+
+def plot(growth: list[dict[str, Any]], path: Any) -> None:
+    """Error of the covariance against steps."""
+    import matplotlib.pyplot as plt
+
+    nets = sorted({row["net"] for row in growth})
+    figure, axes = plt.subplots(1, len(nets), figsize=(4 * len(nets), 4), sharey=True, squeeze=False, layout="constrained")
+    for axis, net in zip(axes[0], nets, strict=True):
+        for gain in sorted({row["gain"] for row in growth}):
+            rows = [row for row in growth if row["net"] == net and row["gain"] == gain]
+            axis.loglog([r["step"] for r in rows], [max(r["cov_error"], 1e-4) for r in rows], marker="o", label=f"gain {gain}")
+        axis.set(title=net, xlabel="steps", ylabel="relative error of the covariance")
+        axis.legend(fontsize=8)
+    figure.savefig(path, dpi=120)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,278 @@
+"""What does one step cost? The runtime figure of the paper, both panels, with time and memory.
+
+One call takes the moments of the state to the moments of the next observation: transition network, process noise, emission
+network, each with one hidden layer, and D = state = observation = hidden width. Uncertain weights in the transition, certain
+ones in the emission. Compilation is not counted, all contenders of one D are measured in turns.
+
+Monte Carlo carries S particles and is given the particles of the last step for free. It appears in three prices: `weights` draws
+every particle's weights; `fixed` leaves that drawing out (they are handed in); `outputs` draws the layers' outputs instead, which
+has the same distribution and is the cheapest Monte Carlo there is.
+"""
+
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import common
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+
+import prodssm as ps
+from prodssm.methods.moments import DEFAULT_ORDER, moments
+
+PROCESS_VAR = 0.01
+SIZES = (8, 16, 32, 64, 128, 256, 512)
+LARGEST_BYTES = 3 * 2**30
+
+
+def problem(size: int) -> tuple[ps.Network, ps.Network, ps.Gaussian]:
+    """Random networks and a belief of this size."""
+    keys = jr.split(jr.key(size), 3)
+    shape = (size, size, size)
+    transition = ps.Network.mlp(shape, key=keys[0], log_var=math.log(0.1 / size))
+    emission = ps.Network.mlp(shape, uncertain=False, key=keys[1])
+    root = jr.normal(keys[2], (size, size)) / math.sqrt(size)
+    return transition, emission, ps.Gaussian(jnp.full(size, 0.1), root @ root.T * 0.5 + 0.1 * jnp.eye(size))
+
+
+def deterministic(transition: ps.Network, emission: ps.Network, belief: Any, *, order: int = DEFAULT_ORDER) -> Any:
+    """Moments of the next observation, and for carried weights the next joint belief as well."""
+    noise = jnp.full(belief.mean.shape, PROCESS_VAR)
+    following = belief.predict(moments(transition, belief, order=order).plus(noise))
+    y = moments(emission, following.state, order=order)
+    return (y.mean, y.cov) if isinstance(belief, ps.Gaussian) else (y.mean, y.cov, following.state, following.cross)
+
+
+def correlated(belief: ps.Gaussian, weights: Any) -> ps.JointGaussian:
+    """A joint belief whose state already depends on the weights, as after a first step."""
+    share = 0.05 * weights.times(jr.normal(jr.key(5), (belief.mean.size, weights.mean.size)))
+    return ps.JointGaussian(belief, share, weights)
+
+
+# Monte Carlo in JAX
+
+
+def relu_net(matrices: list[tuple[jax.Array, jax.Array]], x: jax.Array) -> jax.Array:
+    """Particles through one network, or through one network each."""
+    each = matrices[0][0].ndim == 3
+    for l, (weight, bias) in enumerate(matrices):
+        x = jnp.einsum("soi,si->so", weight, x) + bias if each else x @ weight.T + bias[None, :]
+        x = jax.nn.relu(x) if l == 0 else x
+    return x
+
+
+def draw_weights(transition: ps.Network, count: int, key: jax.Array) -> list[tuple[jax.Array, jax.Array]]:
+    """A network of its own for every particle."""
+    drawn = jax.vmap(transition.sample)(jr.split(key, count))
+    return [(layer.weight, layer.bias) for layer in drawn.linears]
+
+
+def outputs(transition: ps.Network, x: jax.Array, key: jax.Array) -> jax.Array:
+    """Particles through layers whose outputs are drawn given their inputs."""
+    for l, layer in enumerate(transition.linears):
+        var = x**2 @ jnp.exp(layer.weight_log_var).T + jnp.exp(layer.bias_log_var)[None, :]
+        x = x @ layer.weight.T + layer.bias[None, :] + jnp.sqrt(var) * jr.normal(jr.fold_in(key, l), var.shape)
+        x = jax.nn.relu(x) if l == 0 else x
+    return x
+
+
+def monte_carlo(transition, emission, x, key, drawn=None, *, how: str) -> tuple[jax.Array, jax.Array]:
+    """Moments of the next observation from particles."""
+    keys = jr.split(key)
+    if how == "outputs":
+        x = outputs(transition, x, keys[0])
+    else:
+        x = relu_net(draw_weights(transition, len(x), keys[0]) if how == "weights" else drawn, x)
+    x = x + math.sqrt(PROCESS_VAR) * jr.normal(keys[1], x.shape)
+    y = relu_net([(layer.weight, layer.bias) for layer in emission.linears], x)
+    centred = y - y.mean(axis=0)[None, :]
+    return y.mean(axis=0), centred.T @ centred / len(y)
+
+
+# Monte Carlo in PyTorch
+
+
+def torch_monte_carlo(transition: ps.Network, emission: ps.Network, particles: jax.Array, how: str) -> Callable[[], Any]:
+    """The same in eager PyTorch on the CPU."""
+    import numpy as np
+    import torch
+
+    def tensor(array):
+        return torch.from_numpy(np.array(array))
+
+    trans = [
+        (tensor(l.weight), tensor(l.bias), tensor(jnp.exp(l.weight_log_var)), tensor(jnp.exp(l.bias_log_var)))
+        for l in transition.linears
+    ]
+    emit = [(tensor(l.weight), tensor(l.bias)) for l in emission.linears]
+    start = tensor(particles)
+    count = len(start)
+
+    def draw():
+        return [
+            (w + torch.randn(count, *w.shape) * v.sqrt(), b + torch.randn(count, *b.shape) * c.sqrt()) for w, b, v, c in trans
+        ]
+
+    drawn = draw() if how == "fixed" else None
+
+    @torch.no_grad()
+    def run():
+        x = start
+        if how == "outputs":
+            for l, (w, b, v, c) in enumerate(trans):
+                mean, var = torch.addmm(b, x, w.T), torch.addmm(c, x * x, v.T)
+                x = torch.addcmul(mean, var.sqrt(), torch.randn(count, len(b)))
+                x = x.relu() if l == 0 else x
+        else:
+            for l, (w, b) in enumerate(draw() if how == "weights" else drawn):
+                x = torch.bmm(w, x[:, :, None])[:, :, 0] + b
+                x = x.relu() if l == 0 else x
+        x = x + math.sqrt(PROCESS_VAR) * torch.randn_like(x)
+        (w1, b1), (w2, b2) = emit
+        y = torch.addmm(b2, torch.addmm(b1, x, w1.T).relu(), w2.T)
+        centred = y - y.mean(0)
+        return y.mean(0), centred.T @ centred / count
+
+    return run
+
+
+def matrix_chain(matrix: jax.Array, *, count: int) -> jax.Array:
+    """A product after a product: the same FLOPs with nothing in between."""
+    for _ in range(count):
+        matrix = matrix @ matrix
+    return matrix
+
+
+def ready(function: Callable, *arguments: Any) -> tuple[Callable[[], Any], int]:
+    """A compiled function of plain arrays, so that no contender pays for unpacking Python objects; and its peak bytes."""
+    leaves, tree = jax.tree.flatten(arguments)
+    compiled = jax.jit(lambda *flat: function(*jax.tree.unflatten(tree, flat)))
+    found = compiled.lower(*leaves).compile().memory_analysis()
+    peak = found.argument_size_in_bytes + found.output_size_in_bytes + found.temp_size_in_bytes
+    return lambda: compiled(*leaves), peak
+
+
+def contenders(size: int, *, with_torch: bool) -> dict[str, tuple[Callable[[], Any], int | None]]:
+    """Everything that is measured at one size."""
+    transition, emission, belief = problem(size)
+    found: dict[str, tuple[Callable[[], Any], int | None]] = {}
+    found["limit"] = ready(partial(matrix_chain, count=8), jnp.eye(size) * 0.9 + 0.1 / size)
+    for order in sorted({1, 2, DEFAULT_ORDER}):
+        name = "local" if order == DEFAULT_ORDER else f"local, order {order}"
+        found[name] = ready(partial(deterministic, order=order), transition, emission, belief)
+    if size <= 256:
+        joint = correlated(belief, transition.weights)
+        found["global"] = ready(deterministic, transition, emission, joint)
+    if size <= 32:
+        weights = transition.weights
+        dense = ps.DenseWeights(weights.mean, covariance=weights.cov(), shapes=weights.shapes)
+        found["global, dense"] = ready(deterministic, transition, emission, correlated(belief, dense))
+    for samples in sorted({size, 128, 1024}):
+        particles = belief.sample(key=jr.key(1), shape=(samples,))
+        label = "D" if samples == size else str(samples)
+        for how in ("outputs", "fixed", "weights"):
+            # Weights of all particles, and as much again while they are drawn.
+            if how != "outputs" and 4 * samples * 2 * size**2 * 2 > LARGEST_BYTES:
+                continue
+            drawn = draw_weights(transition, samples, jr.key(2)) if how == "fixed" else None
+            step = partial(monte_carlo, how=how)
+            found[f"jax {how}, S={label}"] = ready(step, transition, emission, particles, jr.key(3), drawn)
+            if with_torch:
+                found[f"torch {how}, S={label}"] = torch_monte_carlo(transition, emission, particles, how), None
+    return found
+
+
+def claims(size: int, times: dict[str, float]) -> list[dict[str, Any]]:
+    """The ratios that matter, each beside what we promise."""
+
+    def best(how: str) -> float:
+        return min(t for name, t in times.items() if name.endswith(f"{how}, S=D"))
+
+    least = 100.0 if size >= 128 else 10.0 if size >= 32 else 3.0 if size >= 16 else None
+    rows = []
+    # At 512 the weights of S = D particles no longer fit the memory we allow.
+    if f"jax weights, S={'D'}" in times:
+        rows.append(
+            {"claim": "Monte Carlo S=D with weight sampling / local", "ratio": best("weights") / times["local"], "least": least}
+        )
+        rows.append(
+            {"claim": "Monte Carlo S=D without weight sampling / local", "ratio": best("fixed") / times["local"], "least": 1.0}
+        )
+    rows.append({"claim": "local / cheapest Monte Carlo S=D", "ratio": times["local"] / best("outputs"), "most": 1.3})
+    rows.append(
+        {"claim": "local / matrix products", "ratio": times["local"] / times["limit"], "most": 1.5 if size >= 128 else None}
+    )
+    for row in rows:
+        kept = row.get("least") is None or row["ratio"] >= row["least"]
+        row["holds"] = kept and (row.get("most") is None or row["ratio"] <= row["most"])
+    return rows
+
+
+def plot(rows: list[dict[str, Any]], path: Any) -> None:
+    """Both panels of the paper's figure: weight sampling counted, and left out."""
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(1, 3, figsize=(15, 4.5), layout="constrained")
+    panels = [(axes[0], "weights", "weight sampling counted"), (axes[1], "fixed", "weight sampling left out")]
+    for axis, how, title in panels:
+        shown = [
+            "limit",
+            "local",
+            "global",
+            "global, dense",
+            *[f"{lib} {how}, S={s}" for lib in ("jax", "torch") for s in ("D", 128, 1024)],
+        ]
+        for name in [*shown, "jax outputs, S=D"]:
+            points = [(row["D"], row["seconds"]) for row in rows if row["name"] == name]
+            if points:
+                style = {"linewidth": 2.5} if name in ("local", "global") else {"linestyle": "--", "alpha": 0.7}
+                axis.loglog(*zip(*points, strict=True), marker=".", label=name, **style)
+        axis.set(title=title, xlabel="D = state = observation = hidden width", ylabel="seconds per call")
+        axis.legend(fontsize=7)
+    for name in ("local", "global", "global, dense", "jax weights, S=D", "jax outputs, S=D"):
+        points = [(row["D"], row["bytes"] / 2**20) for row in rows if row["name"] == name and row["bytes"]]
+        axes[2].loglog(*zip(*points, strict=True), marker=".", label=name)
+    axes[2].set(title="peak memory", xlabel="D", ylabel="MiB")
+    axes[2].legend(fontsize=7)
+    figure.savefig(path, dpi=120)
+
+
+def main() -> None:
+    """Measure, print, plot."""
+    options = common.parser(__doc__ or "")
+    options.add_argument("--no-torch", action="store_true", help="leave PyTorch out")
+    options.add_argument("--sizes", type=int, nargs="+", help="values of D")
+    chosen = options.parse_args()
+    printer = common.Printer(chosen.json)
+    sizes = chosen.sizes or ((8, 32, 128) if chosen.quick else SIZES)
+    printer.row(benchmark="one_step", order=DEFAULT_ORDER, dtype="float32", **common.machine())
+    rows: list[dict[str, Any]] = []
+    for size in sizes:
+        found = contenders(size, with_torch=not chosen.no_torch)
+        if chosen.quick:
+            found = {name: each for name, each in found.items() if not name.endswith(("S=128", "S=1024"))}
+        times = common.interleaved({name: run for name, (run, _) in found.items()}, seconds=0.2 if chosen.quick else 0.5)
+        for name, seconds in times.items():
+            rows.append({"D": size, "name": name, "seconds": seconds, "bytes": found[name][1]})
+            printer.row(**rows[-1])
+        for claim in claims(size, times):
+            printer.row(D=size, **claim)
+    for name in ("local", "global"):
+        grown = [row for row in rows if row["name"] == name and row["D"] >= 32]
+        if len(grown) > 1:
+            printer.row(
+                growth=name,
+                time_exponent=common.exponent([r["D"] for r in grown], [r["seconds"] for r in grown]),
+                memory_exponent=common.exponent([r["D"] for r in grown], [r["bytes"] for r in grown]),
+                largest_D=grown[-1]["D"],
+                peak_GiB=grown[-1]["bytes"] / 2**30,
+            )
+    if chosen.plot:
+        plot(rows, chosen.plot)
+        printer.text(f"figure: {chosen.plot}")
+
+
+if __name__ == "__main__":
+    main()
