@@ -30,7 +30,6 @@ test: lint
 	$(PYTEST) tests
 	PRODSSM_TEST_BITS=32 $(PYTEST) tests
 	$(PYTEST) --doctest-modules prodssm -p no:cacheprovider
-	$(PYTEST) --doctest-glob='*.md' README.md docs
 	$(BIN)/python examples/uncertain_forecast.py --quick
 
 lint: .venv/dev

@@ -1,7 +1,7 @@
 """At which order should the covariance of activations be cut? Error and cost, next to the exact ReLU integral and to DVI.
 
-Three tables: the covariance of two ReLUs on a grid of means and correlations; the output covariance of random networks; the cost
-of the covariance of a hidden layer with its gradient. The default order is read off these.
+Three tables: the covariance of two ReLUs on a grid of means and correlations; the output covariance of random networks; the
+cost of the covariance of a hidden layer with its gradient. The default order is read off these.
 """
 
 import math
@@ -118,14 +118,9 @@ def in_networks(printer: common.Printer, nets: int) -> None:
                 for name, run in runs.items():
                     errors[name].append(float(jnp.linalg.norm(run(*parts) - truth) / jnp.linalg.norm(truth)))
             for name, found in errors.items():
-                printer.row(
-                    table="networks",
-                    net=f"{sizes[0]}-{sizes[1]}-{sizes[0]}",
-                    weights=weights,
-                    rule=name,
-                    mean=float(np.mean(found)),
-                    worst=max(found),
-                )
+                label = f"{sizes[0]}-{sizes[1]}-{sizes[0]}"
+                average = float(np.mean(found))
+                printer.row(table="networks", net=label, weights=weights, rule=name, mean=average, worst=max(found))
 
 
 def costs(printer: common.Printer, seconds: float) -> dict[str, float]:
@@ -144,14 +139,8 @@ def costs(printer: common.Printer, seconds: float) -> dict[str, float]:
     base = times["order 1 forward"]
     for name in rules():
         forward, backward = times[f"{name} forward"], times[f"{name} gradient"]
-        printer.row(
-            table="cost",
-            rule=name,
-            forward_ms=forward * 1e3,
-            gradient_ms=backward * 1e3,
-            forward_to_order_1=forward / base,
-            gradient_to_order_1=backward / base,
-        )
+        absolute = {"forward_ms": forward * 1e3, "gradient_ms": backward * 1e3}
+        printer.row(table="cost", rule=name, **absolute, forward_to_order_1=forward / base, gradient_to_order_1=backward / base)
     return times
 
 

@@ -2,16 +2,17 @@
 
 Random networks with weights that are redrawn at every step are iterated from a Gaussian belief. Truth is a very large Monte
 Carlo run. The error of the moments is measured twice, for the mean in units of the state's spread and for the covariance in
-Frobenius norm, and Monte Carlo is given the benefit of whichever asks for fewer samples. Its price is that of the cheapest kind:
-layer outputs are drawn, never weights. Both sides work on the same batch of beliefs, so that neither is dominated by the start of a
-call.
+Frobenius norm, and Monte Carlo is given the benefit of whichever asks for fewer samples. Its price is that of the cheapest
+kind: layer outputs are drawn, never weights. Both sides work on the same batch of beliefs, so that neither is dominated by the
+start of a call.
 
-The rule pretends that the state is Gaussian after every step. Contractive networks keep it nearly so. Expanding ones do not, and
-the last table says how the error grows with the steps when they do not.
+The rule pretends that the state is Gaussian after every step. Contractive networks keep it nearly so. Expanding ones do not,
+and the last table says how the error grows with the steps when they do not.
 """
 
 import math
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import common
@@ -34,7 +35,7 @@ def network(sizes: tuple[int, ...], gain: float, spread: float, seed: int) -> ps
     """
     keys = jr.split(jr.key(seed), 2 * len(sizes))
     weights, biases = [], []
-    for l, (fan_in, fan_out) in enumerate(zip(sizes[:-1], sizes[1:], strict=True)):
+    for l, (fan_in, fan_out) in enumerate(pairwise(sizes)):
         std = gain * math.sqrt((2 if l else 1) / fan_in)
         weights.append(std * jr.normal(keys[2 * l], (fan_out, fan_in)))
         biases.append(0.3 * jr.normal(keys[2 * l + 1], (fan_out,)))
@@ -185,8 +186,8 @@ def main() -> None:
         printer.row(table="growth", **row)
     worst = max(growth, key=lambda row: row["cov_error"])
     printer.text(
-        f"The Gaussian assumption is worst for {worst['net']} at gain {worst['gain']}: after {worst['step']} steps the covariance is off "
-        f"by {100 * worst['cov_error']:.0f} %. Check long forecasts of expanding systems against sampling."
+        f"The Gaussian assumption is worst for {worst['net']} at gain {worst['gain']}: after {worst['step']} steps the "
+        f"covariance is off by {100 * worst['cov_error']:.0f} %. Check long forecasts of expanding systems against sampling."
     )
     if chosen.plot:
         plot(growth, chosen.plot)

@@ -4,9 +4,9 @@ One call takes the moments of the state to the moments of the next observation: 
 network, each with one hidden layer, and D = state = observation = hidden width. Uncertain weights in the transition, certain
 ones in the emission. Compilation is not counted, all contenders of one D are measured in turns.
 
-Monte Carlo carries S particles and is given the particles of the last step for free. It appears in three prices: `weights` draws
-every particle's weights; `fixed` leaves that drawing out (they are handed in); `outputs` draws the layers' outputs instead, which
-has the same distribution and is the cheapest Monte Carlo there is.
+Monte Carlo carries S particles and is given the particles of the last step for free. It appears in three prices: `weights`
+draws every particle's weights; `fixed` leaves that drawing out (they are handed in); `outputs` draws the layers' outputs
+instead, which has the same distribution and is the cheapest Monte Carlo there is.
 """
 
 import math
@@ -102,9 +102,9 @@ def torch_monte_carlo(transition: ps.Network, emission: ps.Network, particles: j
     def tensor(array):
         return torch.from_numpy(np.array(array))
 
+    variances = [(jnp.exp(l.weight_log_var), jnp.exp(l.bias_log_var)) for l in transition.linears]
     trans = [
-        (tensor(l.weight), tensor(l.bias), tensor(jnp.exp(l.weight_log_var)), tensor(jnp.exp(l.bias_log_var)))
-        for l in transition.linears
+        (*map(tensor, (l.weight, l.bias)), *map(tensor, var)) for l, var in zip(transition.linears, variances, strict=True)
     ]
     emit = [(tensor(l.weight), tensor(l.bias)) for l in emission.linears]
     start = tensor(particles)
@@ -191,19 +191,17 @@ def claims(size: int, times: dict[str, float]) -> list[dict[str, Any]]:
         return min(t for name, t in times.items() if name.endswith(f"{how}, S=D"))
 
     least = 100.0 if size >= 128 else 10.0 if size >= 32 else 3.0 if size >= 16 else None
-    rows = []
+    rows: list[dict[str, Any]] = []
+
+    def add(claim: str, ratio: float, **bounds: float | None) -> None:
+        rows.append({"claim": claim, "ratio": ratio} | bounds)
+
     # At 512 the weights of S = D particles no longer fit the memory we allow.
-    if f"jax weights, S={'D'}" in times:
-        rows.append(
-            {"claim": "Monte Carlo S=D with weight sampling / local", "ratio": best("weights") / times["local"], "least": least}
-        )
-        rows.append(
-            {"claim": "Monte Carlo S=D without weight sampling / local", "ratio": best("fixed") / times["local"], "least": 1.0}
-        )
-    rows.append({"claim": "local / cheapest Monte Carlo S=D", "ratio": times["local"] / best("outputs"), "most": 1.3})
-    rows.append(
-        {"claim": "local / matrix products", "ratio": times["local"] / times["limit"], "most": 1.5 if size >= 128 else None}
-    )
+    if "jax weights, S=D" in times:
+        add("Monte Carlo S=D with weight sampling / local", best("weights") / times["local"], least=least)
+        add("Monte Carlo S=D without weight sampling / local", best("fixed") / times["local"], least=1.0)
+    add("local / cheapest Monte Carlo S=D", times["local"] / best("outputs"), most=1.3)
+    add("local / matrix products", times["local"] / times["limit"], most=1.5 if size >= 128 else None)
     for row in rows:
         kept = row.get("least") is None or row["ratio"] >= row["least"]
         row["holds"] = kept and (row.get("most") is None or row["ratio"] <= row["most"])
@@ -217,13 +215,8 @@ def plot(rows: list[dict[str, Any]], path: Any) -> None:
     figure, axes = plt.subplots(1, 3, figsize=(15, 4.5), layout="constrained")
     panels = [(axes[0], "weights", "weight sampling counted"), (axes[1], "fixed", "weight sampling left out")]
     for axis, how, title in panels:
-        shown = [
-            "limit",
-            "local",
-            "global",
-            "global, dense",
-            *[f"{lib} {how}, S={s}" for lib in ("jax", "torch") for s in ("D", 128, 1024)],
-        ]
+        rivals = [f"{lib} {how}, S={s}" for lib in ("jax", "torch") for s in ("D", 128, 1024)]
+        shown = ["limit", "local", "global", "global, dense", *rivals]
         for name in [*shown, "jax outputs, S=D"]:
             points = [(row["D"], row["seconds"]) for row in rows if row["name"] == name]
             if points:

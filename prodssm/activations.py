@@ -18,6 +18,7 @@ import numpy as np
 from jax.scipy.special import erf, erfc, log_ndtr, ndtr
 from jaxtyping import Array, Float
 
+from prodssm.checks import require_finite, require_integer
 from prodssm.quadrature import (
     Units,
     derivative,
@@ -60,8 +61,7 @@ class Activation(eqx.Module):
 
     def expand(self, mean: Units, var: Units, order: int) -> Expansion:
         """The expansion at these moments; a unit without variance is an ordinary function value and derivative."""
-        if order < 1:
-            raise ValueError(f"order must be at least 1, got {order}")
+        require_integer("order", order, least=1)
         certain = is_certain(mean, var)
         # Both branches must be finite, or the unused one would poison the gradient of the used one.
         found = self.rule(mean, jnp.sqrt(jnp.where(certain, 1.0, var)), order)
@@ -154,11 +154,11 @@ def _cosine(mean, std, order):
 
 def _highest_exponent(x: Array) -> float:
     """Beyond this the covariances of exp(x) would leave the range of the type: exp saturates instead."""
-    return 20.0 if jnp.finfo(x.dtype).bits == 32 else 120.0
+    return 15.0 if jnp.finfo(x.dtype).bits == 32 else 120.0
 
 
 def saturating_exp(x: Array) -> Array:
-    """exp(x), held at exp(20) in float32 and exp(120) in float64 so that its moments stay finite."""
+    """exp(x), held at exp(15) in float32 and exp(120) in float64 so that its moments stay finite."""
     return jnp.exp(jnp.minimum(x, _highest_exponent(x)))
 
 
@@ -274,7 +274,7 @@ def _elu(mean, std, order):
     below = jnp.where(shifted > 0, right, left)
     slope = cdf + below
     center = mean * cdf + std * pdf + below - ndtr(-ratio)
-    return _project(jax.nn.elu, mean, std, order, split_grid((0.0,), 12), center, slope)
+    return _project(jax.nn.elu, mean, std, order, split_grid((0.0,), 20), center, slope)
 
 
 def from_function(
@@ -300,6 +300,7 @@ def from_function(
         raise TypeError(f"function must be callable, got {type(function).__name__}")
     if nodes < 2:
         raise ValueError(f"nodes must be at least 2, got {nodes}")
+    require_finite("kinks", np.asarray(kinks, float))
 
     grid = split_grid(tuple(float(kink) for kink in kinks), nodes) if kinks else hermite_grid(nodes)
 

@@ -31,6 +31,29 @@ def as_array(name: str, value: Any, ndim: int) -> Array:
     return jnp.asarray(array, dtype=jax.dtypes.canonicalize_dtype(array.dtype))
 
 
+def require_shape(name: str, array: Any, shape: tuple[int, ...]) -> None:
+    """Exactly this shape."""
+    if getattr(array, "shape", None) != shape:
+        raise ValueError(f"{name} must have shape {shape}, got {getattr(array, 'shape', type(array).__name__)}")
+
+
+def require_integer(name: str, value: Any, least: int) -> None:
+    """A whole number that is large enough."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+        raise TypeError(f"{name} must be an integer, got {value!r}")
+    if value < least:
+        raise ValueError(f"{name} must be at least {least}, got {value}")
+
+
+def require_number(name: str, value: Any) -> None:
+    """One finite real number, or one that JAX is tracing."""
+    if isinstance(value, jax.core.Tracer):
+        return
+    if isinstance(value, bool) or not (isinstance(value, int | float) or getattr(value, "shape", None) == ()):
+        raise TypeError(f"{name} must be a number, got {value!r}")
+    require_finite(name, value)
+
+
 def values_of(array: Any) -> np.ndarray | None:
     """The numbers in an array, or None while JAX is tracing it."""
     return None if isinstance(array, jax.core.Tracer) else np.asarray(array)

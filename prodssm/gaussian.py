@@ -6,14 +6,14 @@ composition and residual links need nothing else.
 
 import math
 from functools import partial
-from typing import Any, Self
+from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from prodssm.checks import as_array
+from prodssm.checks import as_array, require_shape
 from prodssm.linalg import cholesky, safe_sqrt, sandwich, solve_lower, solve_psd, solve_upper, symmetrise
 
 
@@ -46,15 +46,26 @@ class Channel(eqx.Module):
 
     def plus(self, variances: Float[Array, " y"]) -> "Channel":
         """The same function with independent noise of these variances added to its output."""
+        require_shape("variances", variances, self.mean.shape)
         extra = jnp.diag(variances)
         cov = None if self.cov is None else self.cov + extra
         return Channel(self.mean, self.slope, self.noise + extra, cov, self.weight_slope)
 
     def residual(self, mean: Float[Array, " y"], dt: Float[Array, ""] | float = 1.0) -> "Channel":
         """The channel of `x + dt f(x)` around a state of this mean: the link only adds the identity to the slope."""
-        slope = jnp.eye(mean.size, dtype=self.slope.dtype) + dt * self.slope
+        n = self.mean.size
+        if self.slope.shape != (n, n):
+            raise ValueError(f"a residual link needs as many outputs as states, got a slope of shape {self.slope.shape}")
+        require_shape("mean", mean, (n,))
+        slope = jnp.eye(n, dtype=self.slope.dtype) + dt * self.slope
         weight_slope = None if self.weight_slope is None else dt * self.weight_slope
         return Channel(mean + dt * self.mean, slope, dt**2 * self.noise, None, weight_slope)
+
+
+def _require_fit(mean: Array, channel: Channel) -> None:
+    """A channel must take as many inputs as the belief has coordinates."""
+    if channel.slope.shape[1] != mean.size:
+        raise ValueError(f"channel.slope must have {mean.size} columns to match the belief, got shape {channel.slope.shape}")
 
 
 def compose(first: Channel, then: Channel) -> Channel:
@@ -87,7 +98,7 @@ class Gaussian(eqx.Module):
             raise ValueError(f"cov must have shape {wanted} to match mean, got {self.cov.shape}")
 
     @classmethod
-    def certain(cls, mean: Float[Array, " x"]) -> Self:
+    def certain(cls, mean: Any) -> "Gaussian":
         """The belief of someone who knows the vector exactly: zero covariance."""
         mean = as_array("mean", mean, ndim=1)
         return cls(mean, jnp.zeros((mean.size, mean.size), mean.dtype))
@@ -109,6 +120,7 @@ class Gaussian(eqx.Module):
 
     def predict(self, channel: Channel) -> "Gaussian":
         """The belief about what comes out of the channel."""
+        _require_fit(self.mean, channel)
         if channel.cov is not None:
             return Gaussian(channel.mean, channel.cov)
         return Gaussian(channel.mean, symmetrise(sandwich(channel.slope, self.cov) + channel.noise))
@@ -161,12 +173,13 @@ class Observation(eqx.Module):
 
 def observe(expected: Gaussian, channel: Channel, y: Float[Array, " y"]) -> Observation:
     """Compare y with what was expected of it through the channel."""
+    require_shape("y", y, expected.mean.shape)
     seen = ~jnp.isnan(y)
     both = seen[:, None] & seen[None, :]
     innovation = jnp.where(seen, jnp.where(seen, y, 0.0) - expected.mean, 0.0)
     root = cholesky(jnp.where(both, expected.cov, jnp.eye(y.size, dtype=expected.cov.dtype)), definite=True)
     white = solve_lower(root, innovation[:, None])
-    log_scale = jnp.log(jnp.diag(root)).sum() + 0.5 * math.log(2 * math.pi) * seen.sum()
+    log_scale = jnp.log(jnp.diag(root)).sum() + 0.5 * math.log(2 * math.pi) * seen.sum(dtype=root.dtype)
     return Observation(
         slope=jnp.where(seen[:, None], channel.slope, 0.0),
         noise=jnp.where(both, channel.noise, 0.0),
@@ -190,12 +203,16 @@ class JointGaussian(eqx.Module):
     weights: Any
 
     def __check_init__(self):
+        if not isinstance(self.state, Gaussian):
+            raise TypeError(f"state must be a Gaussian, got {type(self.state).__name__}")
+        if not hasattr(self.weights, "times"):
+            raise TypeError(f"weights must be a belief about weights, got {type(self.weights).__name__}")
         wanted = (self.state.mean.size, self.weights.mean.size)
         if self.cross.shape != wanted:
             raise ValueError(f"cross must have shape {wanted} (state, weights), got {self.cross.shape}")
 
     @classmethod
-    def independent(cls, state: Gaussian, weights: Any) -> Self:
+    def independent(cls, state: Gaussian, weights: Any) -> "JointGaussian":
         """State and weights that have not met yet."""
         return cls(state, jnp.zeros((state.mean.size, weights.mean.size), state.mean.dtype), weights)
 
@@ -211,6 +228,7 @@ class JointGaussian(eqx.Module):
 
     def predict(self, channel: Channel) -> "JointGaussian":
         """The belief about what comes out of the channel, still joint with the same weights."""
+        _require_fit(self.mean, channel)
         slope, weight_slope = channel.slope, channel.weight_slope
         cross = slope @ self.cross
         cov = sandwich(slope, self.cov) + channel.noise

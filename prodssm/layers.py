@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from prodssm.checks import require_shape
 from prodssm.linalg import safe_sqrt
 
 
@@ -22,6 +23,16 @@ class Linear(eqx.Module):
     bias: Float[Array, " o"]
     weight_log_var: Float[Array, "o i"] | None = None
     bias_log_var: Float[Array, " o"] | None = None
+
+    def __check_init__(self):
+        if self.weight.ndim != 2:
+            raise ValueError(f"weight must have shape (outputs, inputs), got {self.weight.shape}")
+        require_shape("bias", self.bias, self.weight.shape[:1])
+        if (self.weight_log_var is None) != (self.bias_log_var is None):
+            raise ValueError("weight_log_var and bias_log_var must be given together, or neither for certain weights")
+        if self.weight_log_var is not None:
+            require_shape("weight_log_var", self.weight_log_var, self.weight.shape)
+            require_shape("bias_log_var", self.bias_log_var, self.bias.shape)
 
     @property
     def uncertain(self) -> bool:

@@ -41,12 +41,14 @@ def cholesky(cov: Float[Array, "n n"], *, definite: bool = False) -> Float[Array
         [[2.0, 0.0], [1.0, 0.0]]
     """
     n = cov.shape[0]
-    eps, tiny = float(jnp.finfo(cov.dtype).eps), float(jnp.finfo(cov.dtype).tiny)
+    eps = float(jnp.finfo(cov.dtype).eps)
+    # Small enough to mean nothing, large enough that its inverse, which gradients meet, is finite.
+    floor = 1e-30 if jnp.finfo(cov.dtype).bits == 32 else 1e-200
     diagonal = jnp.diag(cov)
     if n > UNROLLED:
-        jitter = 4 * n * eps * jnp.max(diagonal) + 1e8 * tiny
+        jitter = 4 * n * eps * jnp.max(diagonal) + floor
         return jnp.linalg.cholesky(cov + jitter * jnp.eye(n, dtype=cov.dtype), symmetrize_input=False)
-    least = 4 * n * eps * (jnp.max(diagonal) if definite else diagonal) + 1e8 * tiny
+    least = 4 * n * eps * (jnp.max(diagonal) if definite else diagonal) + floor
     least = jnp.broadcast_to(least, (n,))
     columns: list[Array] = []
     for j in range(n):

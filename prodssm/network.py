@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from prodssm.activations import Activation, find_activation
-from prodssm.checks import as_array, require_finite, require_variances
+from prodssm.checks import as_array, require_finite, require_number, require_shape, require_variances
 from prodssm.layers import Linear
 from prodssm.weights import DiagonalWeights, Shapes, WeightBelief
 
@@ -56,6 +56,7 @@ class Network(eqx.Module):
         sizes = tuple(sizes)
         if len(sizes) < 2 or not all(isinstance(n, int | np.integer) and n > 0 for n in sizes):
             raise ValueError(f"sizes must be at least two positive integers (inputs, hidden..., outputs), got {sizes}")
+        require_number("log_var", log_var)
         weights, biases = [], []
         for fan_in, fan_out, layer_key in zip(sizes[:-1], sizes[1:], jr.split(key, len(sizes) - 1), strict=True):
             weight_key, bias_key = jr.split(layer_key)
@@ -141,6 +142,8 @@ class Network(eqx.Module):
 
     def with_weights(self, flat: Float[Array, " w"] | WeightBelief) -> "Network":
         """The same network at these flat weights: certain ones."""
+        if not isinstance(flat, WeightBelief):
+            require_shape("flat", flat, (sum(o * i for o, i in self.shapes),))
         belief = flat if isinstance(flat, WeightBelief) else DiagonalWeights(flat, var=flat, shapes=self.shapes)
         matrices = [belief.layer(l) for l in range(len(self.shapes))]
         return self._replace([Linear(matrix[:, :-1], matrix[:, -1]) for matrix in matrices])
@@ -153,6 +156,9 @@ class Network(eqx.Module):
         """The network as a function of the state alone, its last inputs being a known control."""
         if control is None:
             return self
+        control = as_array("control", control, ndim=1)
+        if control.size >= self.in_size:
+            raise ValueError(f"control must leave inputs for the state: the network takes {self.in_size}, got {control.size}")
         return self._replace([self.linears[0].given(control), *self.linears[1:]])
 
     def sample(self, key: PRNGKeyArray) -> "Network":

@@ -18,6 +18,8 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from prodssm.checks import require_shape
+
 Shapes = tuple[tuple[int, int], ...]
 
 
@@ -33,6 +35,12 @@ class WeightBelief(eqx.Module):
 
     mean: eqx.AbstractVar[Float[Array, " w"]]
     shapes: eqx.AbstractVar[Shapes]
+
+    def require_size(self, name: str, array: Array, ndim: int) -> None:
+        """One entry, or one row, per weight."""
+        wanted = sum(math.prod(shape) for shape in self.shapes)
+        if array.ndim != ndim or array.shape[0] != wanted:
+            raise ValueError(f"{name} must have {ndim} axes, the first of length {wanted} as shapes say, got {array.shape}")
 
     def slice(self, l: int) -> slice:
         """Where layer l stands in the flat vector."""
@@ -79,6 +87,10 @@ class DiagonalWeights(WeightBelief):
     var: Float[Array, " w"]
     shapes: Shapes = eqx.field(static=True)
 
+    def __check_init__(self):
+        self.require_size("mean", self.mean, 1)
+        self.require_size("var", self.var, 1)
+
     def cov(self):
         return jnp.diag(self.var)
 
@@ -109,6 +121,11 @@ class LowRankWeights(WeightBelief):
     prior_var: Float[Array, " w"]
     factor: Float[Array, "w r"]
     shapes: Shapes = eqx.field(static=True)
+
+    def __check_init__(self):
+        self.require_size("mean", self.mean, 1)
+        self.require_size("prior_var", self.prior_var, 1)
+        self.require_size("factor", self.factor, 2)
 
     @property
     def var(self) -> Float[Array, " w"]:
@@ -152,6 +169,11 @@ class DenseWeights(WeightBelief):
     mean: Float[Array, " w"]
     covariance: Float[Array, "w w"]
     shapes: Shapes = eqx.field(static=True)
+
+    def __check_init__(self):
+        self.require_size("mean", self.mean, 1)
+        self.require_size("covariance", self.covariance, 2)
+        require_shape("covariance", self.covariance, (self.mean.size, self.mean.size))
 
     @property
     def var(self) -> Float[Array, " w"]:

@@ -1,18 +1,18 @@
 """Ten thousand random networks and beliefs: nothing may be NaN, no covariance may lose a direction, every gradient is finite.
 
-Depth, widths, activation, truncation order, weight mode and dtype change between groups; scales from 1e-6 to 1e3, weight variances
-from 0 to large, and full, rank-deficient, partly zero and zero covariances change within them. The smallest eigenvalue of the joint
-covariance of input and output may not fall below -1e-12 of its trace in float64, -1e-6 in float32. The property test in
-tests/methods keeps a sample of this in every test run.
+Depth, widths, activation, truncation order, weight mode and dtype change between groups. Scales from 1e-6 to 1e3, weight
+variances from 0 to large, and full, rank-deficient, partly zero and zero covariances change within them. The smallest
+eigenvalue of the joint covariance of input and output may not fall below -1e-12 of its trace in float64, -1e-6 in float32.
+The property test in tests/methods keeps a sample of this in every test run.
 """
 
 import argparse
 import sys
 import time
+from itertools import pairwise
 
 import jax
 import jax.numpy as jnp
-import jax.random as jr
 import numpy as np
 
 import prodssm as ps
@@ -48,7 +48,7 @@ def draw_cases(rng: np.random.Generator, config: dict, count: int) -> tuple[list
     gain = log_uniform(rng, 0.1, 1.0 if steep else 10.0, count)
     spread = np.where(rng.random(count) < 0.2, 0.0, log_uniform(rng, 1e-12, 1.0, count))
     layers = []
-    for fan_in, fan_out in zip(sizes[:-1], sizes[1:], strict=True):
+    for fan_in, fan_out in pairwise(sizes):
         std = (gain * np.sqrt(2 / fan_in))[:, None, None]
         weight = std * rng.standard_normal((count, fan_out, fan_in))
         bias = 0.3 * rng.standard_normal((count, fan_out)) * scale[:, None]

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from prodssm.checks import as_array, require_covariance, require_finite, require_variances, values_of
+from prodssm.checks import as_array, require_covariance, require_finite, require_number, require_variances, values_of
 from prodssm.gaussian import Channel, Gaussian, JointGaussian
 from prodssm.methods.linearised import linearised
 from prodssm.methods.moments import moments
@@ -71,6 +71,7 @@ def channel(
     if weights not in WEIGHTS:
         raise ValueError(f"weights must be one of {', '.join(WEIGHTS)}; got {weights!r}")
     control = None if control is None else as_array("control", control, ndim=1)
+    require_number("dt", dt)
     _check(network, belief, control, weights, residual)
     found = _channel(network, belief, control, dt, method, weights, residual, options)
     values = values_of(found.mean), values_of(found.noise)

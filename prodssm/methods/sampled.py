@@ -6,6 +6,7 @@ import jax
 import jax.random as jr
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from prodssm.checks import require_integer
 from prodssm.gaussian import Channel, Gaussian, JointGaussian
 from prodssm.linalg import cholesky, solve_psd, symmetrise
 from prodssm.methods.unscented import solve_lower_right
@@ -35,6 +36,7 @@ def sampled(
     Returns:
         The channel.
     """
+    require_integer("samples", samples, least=2)
     joint = isinstance(belief, JointGaussian)
     whole = belief.dense() if joint else belief
     x_size = belief.mean.size

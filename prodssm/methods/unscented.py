@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from prodssm.checks import require_number
 from prodssm.gaussian import Channel, Gaussian, JointGaussian
 from prodssm.linalg import cholesky, safe_sqrt, solve_lower, symmetrise
 from prodssm.network import Network
@@ -35,6 +36,8 @@ def unscented(
     Returns:
         The channel. Negative weights (small alpha, or kappa below zero) can leave its noise indefinite.
     """
+    for name, value in (("alpha", alpha), ("beta", beta), ("kappa", kappa)):
+        require_number(name, value)
     x_size = belief.mean.size
     if isinstance(belief, JointGaussian):
         whole, carried = belief.dense(), x_size + belief.weights.mean.size

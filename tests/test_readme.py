@@ -1,0 +1,20 @@
+"""The quick start in the README runs as written."""
+
+import re
+from pathlib import Path
+
+README = Path(__file__).parent.parent / "README.md"
+
+
+def test_every_python_block_runs(capsys):
+    blocks = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), flags=re.S)
+    assert blocks
+    for block in blocks:
+        exec(compile(block, str(README), "exec"), {})
+    assert capsys.readouterr().out
+
+
+def test_the_two_commands_are_there():
+    text = README.read_text(encoding="utf-8")
+    assert "make demo" in text
+    assert "make test" in text

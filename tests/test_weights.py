@@ -1,0 +1,94 @@
+"""Every belief about weights is a Gaussian with a covariance that it can write out; structure changes nothing."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from oracles import array, close, random_joint_cov, smallest_eigenvalue
+
+import prodssm as ps
+
+SHAPES = ((3, 2), (2, 4))
+RNG = np.random.default_rng(1)
+MEAN = RNG.normal(size=14)
+PRIOR = RNG.uniform(0.2, 1.0, size=14)
+FACTOR = random_joint_cov(2, 2, PRIOR, rank=3)[1]
+COV = np.diag(PRIOR) - FACTOR @ FACTOR.T
+
+BELIEFS = {
+    "diagonal": (ps.DiagonalWeights(array(MEAN), array(PRIOR), SHAPES), np.diag(PRIOR)),
+    "dense": (ps.DenseWeights(array(MEAN), array(COV), SHAPES), COV),
+    "low rank": (ps.LowRankWeights(array(MEAN), array(PRIOR), array(FACTOR), SHAPES), COV),
+}
+
+
+@pytest.fixture(params=list(BELIEFS))
+def belief(request):
+    """A belief and its covariance."""
+    return BELIEFS[request.param]
+
+
+def test_covariance_and_variances_are_those_of_the_formula(belief):
+    weights, cov = belief
+    assert close(weights.cov(), cov)
+    assert close(weights.var, np.diag(cov))
+
+
+def test_times_multiplies_rows_by_the_covariance(belief):
+    weights, cov = belief
+    rows = RNG.normal(size=(3, 14))
+    assert close(weights.times(array(rows)), rows @ cov)
+
+
+def test_a_layer_is_its_matrix_of_weights_and_biases_row_by_row(belief):
+    weights, _ = belief
+    assert close(weights.layer(0), MEAN[:6].reshape(3, 2))
+    assert close(weights.layer(1), MEAN[6:].reshape(2, 4))
+
+
+def test_learning_moves_the_mean_and_takes_covariance_away(belief):
+    weights, cov = belief
+    shift, removed = RNG.normal(size=14), 0.2 * np.sqrt(PRIOR)[:, None] * np.linalg.qr(RNG.normal(size=(14, 2)))[0]
+    after = weights.learn(array(shift), array(removed))
+    assert close(after.mean, MEAN + shift)
+    assert close(after.cov(), cov - removed @ removed.T)
+    assert close(after.var, np.diag(cov - removed @ removed.T))
+    assert (np.asarray(after.var) <= np.asarray(weights.var)).all()
+    assert smallest_eigenvalue(after.cov()) > -1e-6
+    assert after.shapes == SHAPES
+
+
+def test_learning_twice_equals_learning_both_at_once(belief):
+    weights, _ = belief
+    removed = 0.2 * np.sqrt(PRIOR)[:, None] * np.linalg.qr(RNG.normal(size=(14, 3)))[0]
+    none = jnp.zeros(14)
+    twice = weights.learn(none, array(removed[:, :1])).learn(none, array(removed[:, 1:]))
+    assert close(twice.cov(), weights.learn(none, array(removed)).cov())
+
+
+def test_beliefs_pass_through_jit_and_gradients(belief):
+    weights, cov = belief
+
+    @jax.jit
+    def total(b):
+        return b.times(jnp.ones((1, 14))).sum() + b.var.sum()
+
+    assert close(total(weights), cov.sum() + np.trace(cov))
+    for leaf in jax.tree.leaves(jax.grad(total)(weights)):
+        assert jnp.isfinite(leaf).all()
+
+
+@pytest.mark.parametrize(
+    ("build", "named"),
+    [
+        (lambda: ps.DiagonalWeights(jnp.zeros(14), jnp.zeros(13), SHAPES), "var"),
+        (lambda: ps.DiagonalWeights(jnp.zeros(13), jnp.zeros(13), SHAPES), "mean|shapes"),
+        (lambda: ps.DenseWeights(jnp.zeros(14), jnp.zeros((14, 13)), SHAPES), "cov"),
+        (lambda: ps.DenseWeights(jnp.zeros(14), jnp.zeros(14), SHAPES), "cov"),
+        (lambda: ps.LowRankWeights(jnp.zeros(14), jnp.zeros(13), jnp.zeros((14, 1)), SHAPES), "prior_var"),
+        (lambda: ps.LowRankWeights(jnp.zeros(14), jnp.zeros(14), jnp.zeros((13, 1)), SHAPES), "factor"),
+    ],
+)
+def test_a_mistake_is_refused_by_name(build, named):
+    with pytest.raises((ValueError, TypeError), match=named):
+        build()
