@@ -25,29 +25,25 @@ def parser(what: str) -> argparse.ArgumentParser:
 def interleaved(functions: dict[str, Callable[[], Any]], *, seconds: float = 0.5, least: int = 5) -> dict[str, float]:
     """Median seconds per call of each function, measured in turns so that a busy machine is unfair to none of them.
 
-    Each is called often enough per turn to last about a millisecond; compilation happens before.
+    A turn begins with a call that is not counted, because the one before may have emptied the caches, and lasts about ten
+    milliseconds. Compilation happens before.
     """
     repeats = {}
     for name, function in functions.items():
         jax.block_until_ready(function())
         begin = time.perf_counter()
         jax.block_until_ready(function())
-        repeats[name] = max(1, round(1e-3 / max(time.perf_counter() - begin, 1e-7)))
+        repeats[name] = max(1, round(1e-2 / max(time.perf_counter() - begin, 1e-6)))
     times: dict[str, list[float]] = {name: [] for name in functions}
     begin = time.perf_counter()
     while len(next(iter(times.values()))) < least or time.perf_counter() - begin < seconds * len(functions):
         for name, function in functions.items():
+            jax.block_until_ready(function())
             start = time.perf_counter()
             for _ in range(repeats[name]):
                 jax.block_until_ready(function())
             times[name].append((time.perf_counter() - start) / repeats[name])
     return {name: float(np.median(found)) for name, found in times.items()}
-
-
-def compiled_bytes(function: Callable[..., Any], *arguments: Any) -> int:
-    """Peak bytes of a compiled JAX function: arguments, results and scratch together."""
-    found = jax.jit(function).lower(*arguments).compile().memory_analysis()
-    return found.argument_size_in_bytes + found.output_size_in_bytes + found.temp_size_in_bytes
 
 
 def exponent(sizes: Iterable[float], costs: Iterable[float]) -> float:

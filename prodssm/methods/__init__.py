@@ -10,6 +10,7 @@ from jaxtyping import Array, Float
 
 from prodssm.checks import as_array, require_covariance, require_finite, require_number, require_variances, values_of
 from prodssm.gaussian import Channel, Gaussian, JointGaussian
+from prodssm.linalg import symmetrise
 from prodssm.methods.linearised import linearised
 from prodssm.methods.moments import moments
 from prodssm.methods.sampled import sampled
@@ -92,7 +93,8 @@ def _channel(network, belief, control, dt, method, weights, residual, options) -
     found = METHODS[method](network, belief, control, **options)
     if residual:
         found = found.residual(belief.mean, dt)
-    return eqx.tree_at(lambda c: c.cov, found, belief.predict(found).cov, is_leaf=lambda leaf: leaf is None)
+    cov = symmetrise(belief.predict(found).cov)
+    return Channel(found.mean, found.slope, symmetrise(found.noise), cov, found.weight_slope)
 
 
 def _check(network: Network, belief: Gaussian | JointGaussian, control: Array | None, weights: str, residual: bool) -> None:

@@ -15,7 +15,7 @@ from jaxtyping import Array, Float
 from prodssm.activations import Activation, Expansion, is_certain
 from prodssm.gaussian import Channel, Gaussian, JointGaussian
 from prodssm.layers import Linear
-from prodssm.linalg import cholesky, sandwich, symmetrise
+from prodssm.linalg import cholesky, sandwich
 from prodssm.network import Network
 
 DEFAULT_ORDER = 4  # smaller error than the DVI formula everywhere on the grid of benchmarks/covariance_order.py
@@ -38,7 +38,7 @@ def moments(
         order: Truncation order of activation covariances; None takes 8 for a one-dimensional state and 4 otherwise.
 
     Returns:
-        The channel, with its output covariance.
+        The channel, with its output covariance. Both matrices are symmetric up to rounding.
     """
     if order is None:
         order = DEFAULT_ORDER_SCALAR if belief.mean.size == 1 else DEFAULT_ORDER
@@ -93,7 +93,7 @@ def _with_fresh_weights(network: Network, x: Gaussian, order: int) -> Channel:
     for layer in network.layers:
         flow = _linear(layer, flow, x.cov) if isinstance(layer, Linear) else _activate(layer, flow, x.cov, order)
     slope = jnp.eye(x.mean.size, dtype=x.mean.dtype) if flow.slope is None else flow.slope
-    return Channel(flow.mean, slope, symmetrise(flow.noise()), symmetrise(flow.whole(x.cov)))
+    return Channel(flow.mean, slope, flow.noise(), flow.whole(x.cov))
 
 
 def _linear(layer: Linear, flow: Flow, x_cov: Array) -> Flow:
@@ -119,23 +119,24 @@ def _linear(layer: Linear, flow: Flow, x_cov: Array) -> Flow:
 
 def _activate(activation: Activation, flow: Flow, x_cov: Array, order: int) -> Flow:
     """Unit by unit: mean, slope and the exact variance; between units a power series in their correlation (MATH 3, 4)."""
-    var = flow.var(x_cov)
+    shared = x_cov.shape[0] + (0 if flow.factor is None else flow.factor.shape[1])
+    thin = flow.diagonal is not None and (order == 1 or math.comb(shared + order, order) - 1 < flow.mean.size)
+    # A matrix that is needed anyway has the variances on its diagonal.
+    whole = x_cov if thin else flow.whole(x_cov)
+    var = flow.var(x_cov) if thin else jnp.diag(whole)
     found = activation.expand(flow.mean, var, order)
     scale = jnp.sqrt(jnp.where(is_certain(flow.mean, var), 1.0, var))
     tilt = found.slope
     slope = jnp.diag(tilt) if flow.slope is None else tilt[:, None] * flow.slope
-    structured = flow.dense is None and flow.slope is not None
-    diagonal = found.rest if flow.diagonal is None else tilt**2 * flow.diagonal + found.rest
-    factor = None if flow.factor is None else tilt[:, None] * flow.factor
-    if structured and order == 1:
-        return Flow(found.mean, slope, diagonal, factor)
-    columns = x_cov.shape[0] + (0 if flow.factor is None else flow.factor.shape[1])
-    if structured and math.comb(columns + order, order) - 1 < flow.mean.size:
-        shared, own = _features(flow, x_cov, scale, found.curved)
-        factor = shared if factor is None else jnp.concatenate([factor, shared], axis=1)
-        return Flow(found.mean, slope, diagonal + own, factor)
-    cov, dense = _bend(found, scale, flow.whole(x_cov), flow.noise())
-    return Flow(found.mean, slope, dense=dense, cov=cov)
+    if flow.diagonal is None or not thin:
+        cov, dense = _bend(found, scale, whole, flow.noise())
+        return Flow(found.mean, slope, dense=dense, cov=cov)
+    diagonal = tilt**2 * flow.diagonal + found.rest
+    columns = [] if flow.factor is None else [tilt[:, None] * flow.factor]
+    if order > 1:
+        features, own = _features(flow, x_cov, scale, found.curved)
+        columns, diagonal = [*columns, features], diagonal + own
+    return Flow(found.mean, slope, diagonal, jnp.concatenate(columns, axis=1) if columns else None)
 
 
 def _bend(found: Expansion, scale: Array, whole: Array, noise: Array) -> tuple[Array, Array]:
@@ -222,7 +223,7 @@ def _with_carried_weights(network: Network, z: JointGaussian, control: Array | N
             mean = found.mean
             slope, reach = tilt[:, None] * slope, tilt[:, None] * reach
             trail.append((tilt, None))
-    return Channel(mean, slope, symmetrise(noise), symmetrise(cov), _weight_slope(trail, mean.size))
+    return Channel(mean, slope, noise, cov, _weight_slope(trail, mean.size))
 
 
 def _weight_slope(trail: list[tuple[Array, Array | None]], outputs: int) -> Float[Array, "y w"]:
