@@ -1,13 +1,21 @@
-"""What every benchmark shares: fair timing, peak memory, JSON lines, command line."""
+"""What every benchmark shares: fair timing, JSON lines, command line, and one core.
+
+Import this before JAX. Benchmarks run on one core unless `--all-cores` is given: waking a second thread takes longer than the
+small matrix products that are compared here, and how long depends on who else uses the machine.
+"""
 
 import argparse
 import json
 import os
 import platform
+import sys
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
+
+if "--all-cores" not in sys.argv and hasattr(os, "sched_setaffinity"):
+    os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
 
 import jax
 import numpy as np
@@ -18,6 +26,7 @@ def parser(what: str) -> argparse.ArgumentParser:
     found = argparse.ArgumentParser(description=what)
     found.add_argument("--quick", action="store_true", help="a small version that takes less than a minute")
     found.add_argument("--json", action="store_true", help="print one JSON object per line and nothing else")
+    found.add_argument("--all-cores", action="store_true", help="do not stay on one core")
     found.add_argument("--plot", metavar="FILE", type=Path, help="draw the figure into this file")
     return found
 
@@ -26,19 +35,26 @@ def interleaved(functions: dict[str, Callable[[], Any]], *, seconds: float = 0.5
     """Median seconds per call of each function, measured in turns so that a busy machine is unfair to none of them.
 
     A turn begins with a call that is not counted, because the one before may have emptied the caches, and lasts about ten
-    milliseconds. Compilation happens before.
+    milliseconds. What takes longer than a quarter of a second runs three times, cold or warm. Compilation happens before.
     """
-    repeats = {}
+    repeats, slow = {}, set()
     for name, function in functions.items():
         jax.block_until_ready(function())
         begin = time.perf_counter()
         jax.block_until_ready(function())
-        repeats[name] = max(1, round(1e-2 / max(time.perf_counter() - begin, 1e-6)))
+        lasted = time.perf_counter() - begin
+        repeats[name] = max(1, round(1e-2 / max(lasted, 1e-6)))
+        slow |= {name} if lasted > 0.25 else set()
     times: dict[str, list[float]] = {name: [] for name in functions}
     begin = time.perf_counter()
-    while len(next(iter(times.values()))) < least or time.perf_counter() - begin < seconds * len(functions):
+    turn = 0
+    while turn < least or time.perf_counter() - begin < seconds * len(functions):
+        turn += 1
         for name, function in functions.items():
-            jax.block_until_ready(function())
+            if name in slow and turn > 3:
+                continue
+            if name not in slow:
+                jax.block_until_ready(function())
             start = time.perf_counter()
             for _ in range(repeats[name]):
                 jax.block_until_ready(function())
@@ -53,7 +69,8 @@ def exponent(sizes: Iterable[float], costs: Iterable[float]) -> float:
 
 def machine() -> dict[str, Any]:
     """What the numbers were measured on."""
-    return {"cores": os.cpu_count(), "machine": platform.machine(), "jax": jax.__version__}
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return {"cores": cores, "machine": platform.machine(), "jax": jax.__version__}
 
 
 class Printer:
