@@ -38,10 +38,10 @@ lint: .venv/dev
 	$(BIN)/pyright
 
 bench: .venv/bench
-	mkdir -p output
-	$(BIN)/python benchmarks/covariance_order.py --plot output/covariance_order.png
-	$(BIN)/python benchmarks/one_step.py --plot output/one_step.png
-	$(BIN)/python benchmarks/equal_accuracy.py --plot output/equal_accuracy.png
+	$(BIN)/python benchmarks/covariance_order.py --save benchmarks/results/covariance_order.jsonl --plot docs/images/covariance_order.png
+	$(BIN)/python benchmarks/one_step.py --save benchmarks/results/one_step.jsonl --plot docs/images/one_step.png
+	$(BIN)/python benchmarks/equal_accuracy.py --save benchmarks/results/equal_accuracy.jsonl --plot docs/images/equal_accuracy.png
+	$(BIN)/python scripts/benchmark_tables.py
 
 cases: .venv/dev
 	$(BIN)/python scripts/random_cases.py

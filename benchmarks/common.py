@@ -27,6 +27,7 @@ def parser(what: str) -> argparse.ArgumentParser:
     found.add_argument("--quick", action="store_true", help="a small version that takes less than a minute")
     found.add_argument("--json", action="store_true", help="print one JSON object per line and nothing else")
     found.add_argument("--all-cores", action="store_true", help="do not stay on one core")
+    found.add_argument("--save", metavar="FILE", type=Path, help="write the JSON lines into this file as well")
     found.add_argument("--plot", metavar="FILE", type=Path, help="draw the figure into this file")
     return found
 
@@ -74,13 +75,19 @@ def machine() -> dict[str, Any]:
 
 
 class Printer:
-    """Rows as JSON lines or as text."""
+    """Rows as JSON lines or as text, and into a file where one is wanted."""
 
-    def __init__(self, as_json: bool):
-        self.as_json = as_json
+    def __init__(self, options: argparse.Namespace):
+        self.as_json, self.save = options.json, options.save
+        if self.save:
+            self.save.parent.mkdir(parents=True, exist_ok=True)
+            self.save.write_text("")
 
     def row(self, **values: Any) -> None:
         """One measured row."""
+        if self.save:
+            with self.save.open("a") as file:
+                file.write(json.dumps(values) + "\n")
         if self.as_json:
             print(json.dumps(values), flush=True)
         else:

@@ -162,7 +162,7 @@ def main() -> None:
     """Measure, print, plot."""
     jax.config.update("jax_enable_x64", True)
     chosen = common.parser(__doc__ or "").parse_args()
-    printer = common.Printer(chosen.json)
+    printer = common.Printer(chosen)
     printer.row(benchmark="covariance_order", default_order=DEFAULT_ORDER, **common.machine())
     errors = on_the_grid(printer)
     in_networks(printer, nets=3 if chosen.quick else 25)

@@ -155,7 +155,7 @@ def price(sizes: tuple[int, ...], steps: int, seconds: float) -> tuple[float, fl
 def main() -> None:
     """Measure, print, plot."""
     chosen = common.parser(__doc__ or "").parse_args()
-    printer = common.Printer(chosen.json)
+    printer = common.Printer(chosen)
     printer.row(benchmark="equal_accuracy", dtype="float32", batch=BATCH, process_var=PROCESS_VAR, **common.machine())
     shapes = ((2, 30, 2),) if chosen.quick else ((1, 50, 1), (2, 30, 2), (6, 30, 30, 6), (13, 40, 13))
     samples = 2**14 if chosen.quick else 2**17

@@ -251,7 +251,7 @@ def main() -> None:
     options.add_argument("--no-torch", action="store_true", help="leave PyTorch out")
     options.add_argument("--sizes", type=int, nargs="+", help="values of D")
     chosen = options.parse_args()
-    printer = common.Printer(chosen.json)
+    printer = common.Printer(chosen)
     sizes = chosen.sizes or ((8, 32, 128) if chosen.quick else SIZES)
     printer.row(benchmark="one_step", order=DEFAULT_ORDER, dtype="float32", **common.machine())
     rows: list[dict[str, Any]] = []

@@ -7,9 +7,15 @@ from prodssm.gaussian import Channel as Channel
 from prodssm.gaussian import Gaussian as Gaussian
 from prodssm.gaussian import JointGaussian as JointGaussian
 from prodssm.gaussian import compose as compose
+from prodssm.inference import filter_states as filter_states
+from prodssm.inference import forecast as forecast
+from prodssm.inference import simulate as simulate
+from prodssm.inference import smooth_states as smooth_states
 from prodssm.layers import Linear as Linear
 from prodssm.methods import channel as channel
+from prodssm.model import StateSpaceModel as StateSpaceModel
 from prodssm.network import Network as Network
+from prodssm.series import Series as Series
 from prodssm.weights import DenseWeights as DenseWeights
 from prodssm.weights import DiagonalWeights as DiagonalWeights
 from prodssm.weights import LowRankWeights as LowRankWeights

@@ -258,6 +258,27 @@ class JointGaussian(eqx.Module):
         cross = self.cross - seen.gain(seen.slope @ self.cov) @ known
         return JointGaussian(state, cross, self.weights.learn(told, removed)), log_evidence
 
+    def smooth(self, channel: Channel, following: "JointGaussian") -> "JointGaussian":
+        """This belief after learning what the future says about the next state and about the weights.
+
+        Weights do not move, so theirs is the future's belief; only the state has a gain of its own (MATH 6.5).
+        """
+        assert channel.weight_slope is not None
+        explained = self.weights.solve(self.cross)
+        own = self.cov - explained @ self.cross.T
+        spread = sandwich(channel.slope, own) + channel.noise
+        gain = solve_psd(spread, channel.slope @ own).T
+        weight_gain = explained - gain @ (channel.slope @ explained + channel.weight_slope)
+        surprise = following.mean - channel.mean
+        shift = following.weights.mean - self.weights.mean
+        cross = gain @ following.cross + weight_gain @ following.weights.cov()
+        keep = jnp.eye(self.mean.size, dtype=self.cov.dtype) - gain @ channel.slope
+        shared = gain @ following.cross @ weight_gain.T
+        cov = sandwich(keep, own) + sandwich(gain, channel.noise + following.cov) + shared + shared.T
+        cov = cov + following.weights.times(weight_gain) @ weight_gain.T
+        state = Gaussian(self.mean + gain @ surprise + weight_gain @ shift, symmetrise(cov))
+        return JointGaussian(state, cross, following.weights)
+
     def dense(self) -> Gaussian:
         """The same belief about the stacked vector (state, weights), with every covariance written out."""
         mean = jnp.concatenate([self.mean, self.weights.mean])

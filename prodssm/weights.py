@@ -19,6 +19,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from prodssm.checks import require_shape
+from prodssm.linalg import solve_psd
 
 Shapes = tuple[tuple[int, int], ...]
 
@@ -60,6 +61,10 @@ class WeightBelief(eqx.Module):
         """`rows @ cov`."""
 
     @abstractmethod
+    def solve(self, rows: Float[Array, "k w"]) -> Float[Array, "k w"]:
+        """`rows @ inverse(cov)`; weights without variance have none and count as zero."""
+
+    @abstractmethod
     def start(self, cross: Float[Array, "x w"]) -> Float[Array, "x r"]:
         """The reach of the state itself: what a step carries along to know its covariance with the weights."""
 
@@ -96,6 +101,9 @@ class DiagonalWeights(WeightBelief):
 
     def times(self, rows):
         return rows * self.var[None, :]
+
+    def solve(self, rows):
+        return rows * _inverse(self.var)[None, :]
 
     def start(self, cross):
         return jnp.eye(cross.shape[0], dtype=cross.dtype)
@@ -137,6 +145,12 @@ class LowRankWeights(WeightBelief):
 
     def times(self, rows):
         return rows * self.prior_var[None, :] - (rows @ self.factor) @ self.factor.T
+
+    def solve(self, rows):
+        # Woodbury: the only system to solve has the size of what was learned.
+        scaled = _inverse(self.prior_var)[:, None] * self.factor
+        inner = jnp.eye(self.factor.shape[1], dtype=self.factor.dtype) - self.factor.T @ scaled
+        return rows * _inverse(self.prior_var)[None, :] + solve_psd(inner, (rows @ scaled).T).T @ scaled.T
 
     def start(self, cross):
         x = cross.shape[0]
@@ -186,6 +200,9 @@ class DenseWeights(WeightBelief):
     def times(self, rows):
         return rows @ self.covariance
 
+    def solve(self, rows):
+        return solve_psd(self.covariance, rows.T).T
+
     def start(self, cross):
         return cross
 
@@ -203,6 +220,10 @@ class DenseWeights(WeightBelief):
     def learn(self, shift, removed):
         covariance = self.covariance - removed @ removed.T
         return DenseWeights(self.mean + shift, covariance=covariance, shapes=self.shapes)
+
+
+def _inverse(var: Float[Array, " w"]) -> Float[Array, " w"]:
+    return jnp.where(var > 0, 1 / jnp.where(var > 0, var, 1.0), 0.0)
 
 
 def _shortest(reach: Float[Array, "h r"], shared: Float[Array, "r o i"]) -> Link:

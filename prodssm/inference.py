@@ -1,0 +1,284 @@
+"""Filter, smooth, forecast, simulate: one recursion that knows time and Bayes' rule, no method and no kind of weights.
+
+Convention: the initial belief is about the state at the first observation. At every step the model conditions on `y[t]`, then
+moves to `t + 1` under the control `u[t]`.
+"""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from prodssm.checks import as_array, require_integer
+from prodssm.gaussian import Channel, Gaussian, JointGaussian
+from prodssm.linalg import safe_sqrt, symmetrise
+from prodssm.methods import METHODS
+from prodssm.model import StateSpaceModel
+from prodssm.series import Frames, Series, as_series
+
+Belief = Gaussian | JointGaussian
+
+
+class Beliefs(eqx.Module):
+    """Beliefs about the state at every time step.
+
+    Attributes:
+        mean: Means, time by state.
+        cov: Covariances, time by state by state.
+        log_evidence: Log density of each observation given those before it.
+        weights: Belief about the weights after the last step, if they are drawn once.
+    """
+
+    mean: Float[Array, "time x"]
+    cov: Float[Array, "time x x"]
+    log_evidence: Float[Array, " time"]
+    weights: Any = None
+
+    @property
+    def log_likelihood(self) -> Float[Array, ""]:
+        """Log density of all observations."""
+        return self.log_evidence.sum()
+
+    @property
+    def std(self) -> Float[Array, "time x"]:
+        """Standard deviations, time by state."""
+        return safe_sqrt(jnp.diagonal(self.cov, axis1=1, axis2=2))
+
+
+class Forecast(eqx.Module):
+    """Beliefs about future observations, and about the states behind them."""
+
+    mean: Float[Array, "steps y"]
+    cov: Float[Array, "steps y y"]
+    state_mean: Float[Array, "steps x"]
+    state_cov: Float[Array, "steps x x"]
+
+    @property
+    def std(self) -> Float[Array, "steps y"]:
+        """Standard deviations, step by channel."""
+        return safe_sqrt(jnp.diagonal(self.cov, axis1=1, axis2=2))
+
+    def interval(self, probability: float = 0.95) -> tuple[Float[Array, "steps y"], Float[Array, "steps y"]]:
+        """Lower and upper ends of central intervals, channel by channel."""
+        if not 0 < probability < 1:
+            raise ValueError(f"probability must lie between 0 and 1, got {probability}")
+        width = jax.scipy.stats.norm.ppf(0.5 + probability / 2).astype(self.mean.dtype) * self.std
+        return self.mean - width, self.mean + width
+
+
+class Finder(eqx.Module):
+    """A model together with the way to find its channels."""
+
+    model: StateSpaceModel
+    options: dict[str, Any]
+    method: str = eqx.field(static=True)
+
+    def chosen(self, t: Array | int, salt: int) -> dict[str, Any]:
+        """Options of one call: a key of its own where there is randomness."""
+        if "key" not in self.options:
+            return self.options
+        return self.options | {"key": jr.fold_in(jr.fold_in(self.options["key"], t), salt)}
+
+    def emission(self, belief: Belief, t: Array | int) -> Channel:
+        """The channel from state to observation."""
+        return self.model.emission_channel(belief.state, method=self.method, **self.chosen(t, 0))
+
+    def transition(self, belief: Belief, u: Array | None, dt: Array, t: Array | int) -> Channel:
+        """The channel from state to next state."""
+        return self.model.transition_channel(belief, u, dt, method=self.method, **self.chosen(t, 1))
+
+
+def step(finder: Finder, belief: Belief, y: Array, u: Array | None, dt: Array, t: Array | int):
+    """Condition on one observation, then move on: filtered belief, channel of the move, next belief, log evidence."""
+    filtered, log_evidence = belief.condition(finder.emission(belief, t), y)
+    channel = finder.transition(filtered, u, dt, t)
+    return filtered, channel, filtered.predict(channel), log_evidence
+
+
+def walk(finder: Finder, frames: Frames, *, keep_channels: bool = False) -> tuple[Any, tuple[Any, Any, Array]]:
+    """The recursion over time: filtered beliefs (and channels), log evidence, and the belief after the last move."""
+
+    def body(belief, now):
+        t, y, u, dt = now
+        filtered, channel, following, log_evidence = step(finder, belief, y, u, dt, t)
+        kept: tuple[Any, Any] = (filtered, channel) if keep_channels else (filtered.state, None)
+        return following, (*kept, log_evidence)
+
+    return jax.lax.scan(body, finder.model.start(), (jnp.arange(frames.dt.size), frames.y, frames.u, frames.dt))
+
+
+def filter_states(model: StateSpaceModel, series: Any, method: str = "moments", **options: Any) -> Beliefs:
+    """Beliefs about the state given the observations up to each time.
+
+    Args:
+        model: The model.
+        series: A `Series`, or an array (time, y).
+        method: How channels are found: "moments", "linearised", "unscented" or "sampled".
+        **options: For the method, see `prodssm.channel`.
+
+    Returns:
+        `.mean` (time, x), `.cov` (time, x, x), `.log_likelihood` (a scalar), `.log_evidence` (time).
+    """
+    series = _check(model, series, method)
+    return _filter(Finder(model, options, method), series.frames)
+
+
+@eqx.filter_jit
+def _filter(finder: Finder, frames: Frames) -> Beliefs:
+    last, (beliefs, _, log_evidence) = walk(finder, frames)
+    states: Gaussian = beliefs.state
+    return Beliefs(states.mean, states.cov, log_evidence, getattr(last, "weights", None))
+
+
+def smooth_states(model: StateSpaceModel, series: Any, method: str = "moments", **options: Any) -> Beliefs:
+    """Beliefs about the state at each time given all observations, by a backward pass over the filter's channels.
+
+    Args:
+        model: The model.
+        series: A `Series`, or an array (time, y).
+        method: How channels are found.
+        **options: For the method.
+
+    Returns:
+        As `filter_states`; weights that are drawn once are smoothed as well.
+    """
+    series = _check(model, series, method)
+    return _smooth(Finder(model, options, method), series.frames)
+
+
+@eqx.filter_jit
+def _smooth(finder: Finder, frames: Frames) -> Beliefs:
+    _, (filtered, channels, log_evidence) = walk(finder, frames, keep_channels=True)
+    last = jax.tree.map(lambda leaf: leaf[-1], filtered)
+
+    def body(following, now):
+        belief, channel = now
+        smoothed = belief.smooth(channel, following)
+        return smoothed, smoothed.state
+
+    earlier = jax.tree.map(lambda leaf: leaf[:-1], (filtered, channels))
+    first, states = jax.lax.scan(body, last, earlier, reverse=True)
+    means = jnp.concatenate([states.mean, last.state.mean[None]])
+    covs = jnp.concatenate([states.cov, last.state.cov[None]])
+    return Beliefs(means, covs, log_evidence, getattr(first, "weights", None))
+
+
+def forecast(
+    model: StateSpaceModel, series: Any, steps: int, method: str = "moments", *, u: Any = None, dt: Any = None, **options: Any
+) -> Forecast:
+    """Beliefs about the observations that follow a series.
+
+    Args:
+        model: The model.
+        series: What was seen: a `Series`, or an array (time, y).
+        steps: How many observations ahead.
+        method: How channels are found.
+        u: Future controls, (steps, u); `u[k]` acts after the k-th forecast. The last row is not used and may be left out.
+        dt: Future time steps, (steps,); the last one of the series if not given.
+        **options: For the method.
+
+    Returns:
+        `.mean` (steps, y), `.cov` (steps, y, y), `.interval(0.95)`, and the states behind them.
+    """
+    series = _check(model, series, method)
+    require_integer("steps", steps, least=1)
+    if model.u_size:
+        u = jnp.zeros((0, model.u_size), series.y.dtype) if u is None and steps == 1 else u
+        if u is None:
+            raise ValueError(f"u must give the {steps - 1} controls that act between the forecasts, (steps, {model.u_size})")
+        u = as_array("u", u, ndim=2) if jnp.size(u) else u
+        if u.shape[0] < steps - 1 or u.shape[1] != model.u_size:
+            raise ValueError(f"u must have shape ({steps - 1} or more, {model.u_size}) for {steps} steps, got {u.shape}")
+        assert series.u is not None
+        u = jnp.concatenate([series.u[-1:], u[: steps - 1]])
+    elif u is not None:
+        raise ValueError("u must not be given: the model's transition has no control inputs")
+    last = series.dt[-1:]
+    gaps = jnp.repeat(last, steps) if dt is None else jnp.concatenate([last, as_array("dt", dt, ndim=1)[: steps - 1]])
+    if gaps.shape != (steps,):
+        raise ValueError(f"dt must have at least {steps - 1} entries, got {gaps.size - 1}")
+    return _forecast(Finder(model, options, method), series.frames, u, gaps)
+
+
+@eqx.filter_jit
+def _forecast(finder: Finder, frames: Frames, u: Array | None, gaps: Array) -> Forecast:
+    now = frames.dt.size - 1
+    belief = walk(finder, frames[:-1])[0]
+    filtered, _ = belief.condition(finder.emission(belief, now), frames.y[-1])
+
+    def body(belief, ahead):
+        t, control, dt = ahead
+        following = belief.predict(finder.transition(belief, control, dt, t))
+        seen = following.state.predict(finder.emission(following, t + 1))
+        return following, (seen.mean, symmetrise(seen.cov), following.mean, symmetrise(following.cov))
+
+    times = now + jnp.arange(gaps.size)
+    return Forecast(*jax.lax.scan(body, filtered, (times, u, gaps))[1])
+
+
+def simulate(
+    model: StateSpaceModel, steps: int, *, key: PRNGKeyArray, u: Any = None, dt: Any = None
+) -> tuple[Float[Array, "steps x"], Float[Array, "steps y"]]:
+    """States and observations drawn from the model, weights included.
+
+    Args:
+        model: The model.
+        steps: How many observations.
+        key: Randomness.
+        u: Controls, (steps, u), if the model has any.
+        dt: Time steps, (steps,); ones if not given.
+
+    Returns:
+        States (steps, x) and observations (steps, y).
+    """
+    require_integer("steps", steps, least=1)
+    if model.u_size:
+        u = as_array("u", u if u is not None else [[]], ndim=2)
+        if u.shape != (steps, model.u_size):
+            raise ValueError(f"u must have shape {(steps, model.u_size)}, got {u.shape}")
+    gaps = jnp.ones(steps, model.initial_mean.dtype) if dt is None else as_array("dt", dt, ndim=1)
+    return _simulate(model, key, u, gaps)
+
+
+@eqx.filter_jit
+def _simulate(model: StateSpaceModel, key: Array, u: Array | None, gaps: Array):
+    start_key, weight_key, walk_key = jr.split(key, 3)
+    network = {"global": model.transition.sample(weight_key), "point": model.transition.at_mean()}.get(
+        model.weights, model.transition
+    )
+
+    def body(x, now):
+        control, dt, key = now
+        keys = jr.split(key, 4)
+        seen = x if model.emission is None else model.emission(x)
+        y = seen + jnp.sqrt(model.measurement_noise) * jr.normal(keys[0], seen.shape, x.dtype)
+        inputs = x if control is None else jnp.concatenate([x, control])
+        moved = network.sample_output(inputs, key=keys[1])
+        if model.process_network is None:
+            var = model.process_variances(Gaussian.certain(x), control)
+        else:
+            raw = model.process_network.sample_output(inputs, key=keys[3])
+            var = 1e-6 + jax.nn.softplus(raw)
+        noise = jr.normal(keys[2], x.shape, x.dtype)
+        following = x + dt * moved + jnp.sqrt(dt * var) * noise if model.residual else moved + jnp.sqrt(var) * noise
+        return following, (x, y)
+
+    first = model.initial.sample(key=start_key)
+    return jax.lax.scan(body, first, (u, gaps, jr.split(walk_key, gaps.size)))[1]
+
+
+def _check(model: StateSpaceModel, series: Any, method: str) -> Series:
+    if not isinstance(model, StateSpaceModel):
+        raise TypeError(f"model must be a StateSpaceModel, got {type(model).__name__}")
+    if method not in METHODS:
+        raise ValueError(f"method must be one of {', '.join(METHODS)}; got {method!r}")
+    series = as_series(series)
+    if series.y.shape[1] != model.y_size:
+        raise ValueError(f"series.y must have {model.y_size} channels, got {series.y.shape[1]}")
+    given = 0 if series.u is None else series.u.shape[1]
+    if given != model.u_size:
+        raise ValueError(f"series.u must have {model.u_size} columns for this model's transition, got {given}")
+    return series

@@ -1,0 +1,181 @@
+"""Time series as people have them: missing values, control inputs, irregular time stamps, unequal lengths, any units."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from prodssm.checks import as_array, require_finite, values_of
+
+
+class Frames(eqx.Module):
+    """What a recursion meets at each time: an observation, a control, the time to the next one. May have a batch axis."""
+
+    y: Float[Array, "*batch time y"]
+    u: Float[Array, "*batch time u"] | None
+    dt: Float[Array, "*batch time"]
+
+    def __getitem__(self, part: Any) -> "Frames":
+        """A stretch of time, or one member of a batch."""
+        return Frames(self.y[part], None if self.u is None else self.u[part], self.dt[part])
+
+
+class Series(eqx.Module):
+    """One series of observations, with what was done to the system meanwhile.
+
+    Attributes:
+        y: Observations, time by channel; NaN means not observed, coordinate by coordinate.
+        u: Control inputs, time by input. `u[t]` acts between `y[t]` and `y[t + 1]`.
+        time: Time stamps, increasing; `None` means one step of one.
+
+    Example:
+        >>> Series([0.0, 1.0, float("nan")]).y.shape
+        (3, 1)
+    """
+
+    y: Float[Array, "time y"]
+    u: Float[Array, "time u"] | None
+    time: Float[Array, " time"] | None
+
+    def __init__(self, y: Any, u: Any = None, time: Any = None):
+        """Check and store; a vector is one channel."""
+        self.y = _columns("y", y)
+        length = self.y.shape[0]
+        if length < 2:
+            raise ValueError(f"y must have at least two time steps, got {length}")
+        _require_observations(self.y)
+        self.u = None if u is None else _columns("u", u).astype(self.y.dtype)
+        if self.u is not None:
+            if self.u.shape[0] != length:
+                raise ValueError(f"u must have {length} rows, one per observation, got {self.u.shape[0]}")
+            require_finite("u", self.u)
+        self.time = None if time is None else as_array("time", time, ndim=1).astype(self.y.dtype)
+        if self.time is not None:
+            if self.time.shape[0] != length:
+                raise ValueError(f"time must have {length} entries, one per observation, got {self.time.shape[0]}")
+            require_finite("time", self.time)
+            stamps = values_of(self.time)
+            if stamps is not None and (np.diff(stamps) <= 0).any():
+                at = int(np.argmax(np.diff(stamps) <= 0))
+                raise ValueError(f"time must increase, got {stamps[at]} followed by {stamps[at + 1]} at index {at}")
+
+    def __len__(self) -> int:
+        """Number of time steps."""
+        return self.y.shape[0]
+
+    @property
+    def dt(self) -> Float[Array, " time"]:
+        """Time from each observation to the next; the last one stands for the step after the end."""
+        if self.time is None:
+            return jnp.ones(len(self), self.y.dtype)
+        steps = jnp.diff(self.time)
+        return jnp.concatenate([steps, steps[-1:]])
+
+    @property
+    def frames(self) -> "Frames":
+        """The arrays that a recursion walks over."""
+        return Frames(self.y, self.u, self.dt)
+
+    def window(self, begin: int, length: int) -> "Series":
+        """A stretch of the series."""
+        part = slice(begin, begin + length)
+        u, time = (None if x is None else x[part] for x in (self.u, self.time))
+        return Series(self.y[part], u, time)
+
+
+def as_series(data: Any) -> Series:
+    """A series from whatever holds one."""
+    return data if isinstance(data, Series) else Series(data)
+
+
+def as_list(data: Any) -> list[Series]:
+    """Many series from one or many; all must have the same channels."""
+    many = isinstance(data, list | tuple) and len(data) > 0 and not np.isscalar(data[0])
+    found = [as_series(each) for each in data] if many else [as_series(data)]
+    for n, each in enumerate(found):
+        if each.y.shape[1] != found[0].y.shape[1]:
+            raise ValueError(f"series {n} must have {found[0].y.shape[1]} channels like the first, got {each.y.shape[1]}")
+        widths = [0 if s.u is None else s.u.shape[1] for s in (each, found[0])]
+        if widths[0] != widths[1]:
+            raise ValueError(f"u of series {n} must have {widths[1]} columns like the first, got {widths[0]}")
+        if (each.time is None) != (found[0].time is None):
+            raise ValueError(f"time must be given for all series or for none, series {n} differs from the first")
+    return found
+
+
+def stack(series: Sequence[Series]) -> Frames:
+    """Series of unequal length as one batch, batch axis first.
+
+    Shorter ones are continued with frames in which nothing is observed: these change no filtered belief and cost no evidence,
+    so that padding leaves no trace.
+    """
+    longest = max(len(each) for each in series)
+
+    def pad(array: Array, fill: float) -> Array:
+        rows = [(0, longest - array.shape[0]), *[(0, 0)] * (array.ndim - 1)]
+        return jnp.pad(array, rows, constant_values=fill)
+
+    frames = [each.frames for each in series]
+    y, dt = (
+        jnp.stack([pad(part, fill) for part in parts])
+        for parts, fill in (([f.y for f in frames], jnp.nan), ([f.dt for f in frames], 1.0))
+    )
+    controls = [f.u for f in frames if f.u is not None]
+    return Frames(y, jnp.stack([pad(u, 0.0) for u in controls]) if controls else None, dt)
+
+
+class Standardiser(eqx.Module):
+    """Channels shifted to mean zero and scaled to standard deviation one, and the way back for means and covariances.
+
+    A channel that does not vary keeps its scale, however small its rounding.
+    """
+
+    mean: Float[Array, " y"]
+    scale: Float[Array, " y"]
+
+    @classmethod
+    def fit(cls, columns: Float[Array, "time y"]) -> "Standardiser":
+        """From the observed values of each column."""
+        values = np.asarray(columns, dtype=float)
+        mean = np.nanmean(values, axis=0)
+        std = np.nanstd(values, axis=0)
+        # A constant column has a standard deviation of a few rounding errors, not of zero.
+        constant = std <= 1e-10 * np.maximum(1.0, np.nanmax(np.abs(values), axis=0))
+        dtype = jnp.asarray(columns).dtype
+        return cls(jnp.asarray(mean, dtype), jnp.asarray(np.where(constant, 1.0, std), dtype))
+
+    def apply(self, values: Float[Array, "*any y"]) -> Float[Array, "*any y"]:
+        """To standard units."""
+        return (values - self.mean) / self.scale
+
+    def undo(self, values: Float[Array, "*any y"]) -> Float[Array, "*any y"]:
+        """Back to the units of the data."""
+        return values * self.scale + self.mean
+
+    def undo_cov(self, cov: Float[Array, "*any y y"]) -> Float[Array, "*any y y"]:
+        """Covariances back to the units of the data."""
+        return cov * self.scale[:, None] * self.scale[None, :]
+
+    def undo_log_prob(self, log_prob: Array, observed: Array) -> Array:
+        """A log density of standardised values as one of the data, given which coordinates were observed."""
+        return log_prob - (jnp.log(self.scale) * observed).sum(axis=-1)
+
+
+def _columns(name: str, values: Any) -> Array:
+    array = as_array(name, values, ndim=1 if np.ndim(values) == 1 else 2)
+    return array[:, None] if array.ndim == 1 else array
+
+
+def _require_observations(y: Array) -> None:
+    values = values_of(y)
+    if values is None:
+        return
+    if np.isinf(values).any():
+        at = tuple(int(i) for i in np.argwhere(np.isinf(values))[0])
+        raise ValueError(f"y must be finite or NaN (not observed), got {values[at]} at index {at}")
+    empty = np.isnan(values).all(axis=0)
+    if empty.any():
+        raise ValueError(f"y must have observations in every channel, channel {int(np.argmax(empty))} has none")
