@@ -56,7 +56,7 @@ def by_rule(net: ps.Network, means: jax.Array, covs: jax.Array, *, steps: int) -
 
     def walk(mean, cov):
         def step(belief, _):
-            following = belief.predict(moments(net, belief).plus(jnp.full(mean.shape, PROCESS_VAR)))
+            following = belief.advance(moments(net, belief).plus(jnp.full(mean.shape, PROCESS_VAR)))
             return following, (following.mean, following.cov)
 
         return jax.lax.scan(step, ps.Gaussian(mean, cov), length=steps)[1]

@@ -40,7 +40,7 @@ def problem(size: int) -> tuple[ps.Network, ps.Network, ps.Gaussian]:
 def deterministic(transition: ps.Network, emission: ps.Network, belief: Any, *, order: int = DEFAULT_ORDER) -> Any:
     """Moments of the next observation, and for carried weights the next joint belief as well."""
     noise = jnp.full(belief.mean.shape, PROCESS_VAR)
-    following = belief.predict(moments(transition, belief, order=order).plus(noise))
+    following = belief.advance(moments(transition, belief, order=order).plus(noise))
     y = moments(emission, following.state, order=order)
     return (y.mean, y.cov) if isinstance(belief, ps.Gaussian) else (y.mean, y.cov, following.state, following.cross)
 

@@ -26,6 +26,8 @@ def as_array(name: str, value: Any, ndim: int) -> Array:
         raise ValueError(f"{name} must have {ndim} {'axis' if ndim == 1 else 'axes'}, got shape {array.shape}")
     if 0 in array.shape:
         raise ValueError(f"{name} must not be empty, got shape {array.shape}")
+    if jnp.issubdtype(array.dtype, jnp.floating) and jnp.finfo(array.dtype).bits < 32:
+        raise ValueError(f"{name} must be float32 or float64, got {array.dtype}")
     if not jnp.issubdtype(array.dtype, jnp.floating):
         return jnp.asarray(array, dtype=jnp.result_type(float))
     return jnp.asarray(array, dtype=jax.dtypes.canonicalize_dtype(array.dtype))

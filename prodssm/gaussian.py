@@ -11,9 +11,10 @@ from typing import Any
 import equinox as eqx
 import jax.numpy as jnp
 import jax.random as jr
+import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from prodssm.checks import as_array, require_shape
+from prodssm.checks import as_array, require_shape, require_variances, values_of
 from prodssm.linalg import cholesky, safe_sqrt, sandwich, solve_lower, solve_psd, solve_upper, symmetrise
 
 
@@ -31,22 +32,24 @@ class Channel(eqx.Module):
         weight_slope: The expected Jacobian with respect to carried weights, output by weight; `None` if none are carried.
     """
 
-    mean: Float[Array, " y"]
-    slope: Float[Array, "y x"]
-    noise: Float[Array, "y y"]
+    mean: Float[Array, " y"] = eqx.field(converter=partial(as_array, "mean", ndim=1))
+    slope: Float[Array, "y x"] = eqx.field(converter=partial(as_array, "slope", ndim=2))
+    noise: Float[Array, "y y"] = eqx.field(converter=partial(as_array, "noise", ndim=2))
     cov: Float[Array, "y y"] | None = None
     weight_slope: Float[Array, "y w"] | None = None
 
     def __check_init__(self):
         n = self.mean.size
-        if self.slope.ndim != 2 or self.slope.shape[0] != n:
+        if self.slope.shape[0] != n:
             raise ValueError(f"slope must have shape ({n}, inputs) to match mean, got {self.slope.shape}")
         if self.noise.shape != (n, n):
             raise ValueError(f"noise must have shape {(n, n)} to match mean, got {self.noise.shape}")
 
     def plus(self, variances: Float[Array, " y"]) -> "Channel":
         """The same function with independent noise of these variances added to its output."""
+        variances = as_array("variances", variances, ndim=1).astype(self.mean.dtype)
         require_shape("variances", variances, self.mean.shape)
+        require_variances("variances", variances)
         extra = jnp.diag(variances)
         cov = None if self.cov is None else self.cov + extra
         return Channel(self.mean, self.slope, self.noise + extra, cov, self.weight_slope)
@@ -66,6 +69,15 @@ def _require_fit(mean: Array, channel: Channel) -> None:
     """A channel must take as many inputs as the belief has coordinates."""
     if channel.slope.shape[1] != mean.size:
         raise ValueError(f"channel.slope must have {mean.size} columns to match the belief, got shape {channel.slope.shape}")
+
+
+def _require_no_weights(channel: Channel) -> None:
+    """A slope in the weights means nothing to a belief that does not carry them."""
+    if channel.weight_slope is not None:
+        raise ValueError(
+            "channel.weight_slope must be None here: a channel of global weights needs a belief that carries them to predict "
+            "with, see JointGaussian.independent(belief, network.weights), and cannot be observed through"
+        )
 
 
 def compose(first: Channel, then: Channel) -> Channel:
@@ -96,6 +108,8 @@ class Gaussian(eqx.Module):
         wanted = (self.mean.size, self.mean.size)
         if self.cov.shape != wanted:
             raise ValueError(f"cov must have shape {wanted} to match mean, got {self.cov.shape}")
+        if self.cov.dtype != self.mean.dtype:
+            raise ValueError(f"cov must have the dtype of mean, {self.mean.dtype}, got {self.cov.dtype}")
 
     @classmethod
     def certain(cls, mean: Any) -> "Gaussian":
@@ -118,11 +132,14 @@ class Gaussian(eqx.Module):
         """Standard deviation of each coordinate."""
         return safe_sqrt(self.var)
 
+    def advance(self, channel: Channel) -> "Gaussian":
+        """As `predict`, for a channel that was built around this very belief: its covariance is known already."""
+        return self.predict(channel) if channel.cov is None else Gaussian(channel.mean, channel.cov)
+
     def predict(self, channel: Channel) -> "Gaussian":
         """The belief about what comes out of the channel."""
         _require_fit(self.mean, channel)
-        if channel.cov is not None:
-            return Gaussian(channel.mean, channel.cov)
+        _require_no_weights(channel)
         return Gaussian(channel.mean, symmetrise(sandwich(channel.slope, self.cov) + channel.noise))
 
     def condition(self, channel: Channel, y: Float[Array, " y"]) -> tuple["Gaussian", Float[Array, ""]]:
@@ -130,6 +147,7 @@ class Gaussian(eqx.Module):
 
         Coordinates of y that are NaN were not observed: they change nothing and cost no evidence.
         """
+        y = as_array("y", y, ndim=1).astype(self.mean.dtype)
         seen = observe(self.predict(channel), channel, y)
         gain = seen.gain(seen.slope @ self.cov)
         keep = jnp.eye(self.mean.size, dtype=self.cov.dtype) - gain @ seen.slope
@@ -174,6 +192,9 @@ class Observation(eqx.Module):
 def observe(expected: Gaussian, channel: Channel, y: Float[Array, " y"]) -> Observation:
     """Compare y with what was expected of it through the channel."""
     require_shape("y", y, expected.mean.shape)
+    values = values_of(y)
+    if values is not None and np.isinf(values).any():
+        raise ValueError(f"y must be finite, or NaN where nothing was observed; got {values}")
     seen = ~jnp.isnan(y)
     both = seen[:, None] & seen[None, :]
     innovation = jnp.where(seen, jnp.where(seen, y, 0.0) - expected.mean, 0.0)
@@ -214,6 +235,8 @@ class JointGaussian(eqx.Module):
     @classmethod
     def independent(cls, state: Gaussian, weights: Any) -> "JointGaussian":
         """State and weights that have not met yet."""
+        if not hasattr(weights, "times"):
+            raise TypeError(f"weights must be a belief about weights such as network.weights, got {type(weights).__name__}")
         return cls(state, jnp.zeros((state.mean.size, weights.mean.size), state.mean.dtype), weights)
 
     @property
@@ -226,6 +249,11 @@ class JointGaussian(eqx.Module):
         """Covariance of the state."""
         return self.state.cov
 
+    @property
+    def std(self) -> Float[Array, " x"]:
+        """Standard deviation of each coordinate of the state."""
+        return self.state.std
+
     def predict(self, channel: Channel) -> "JointGaussian":
         """The belief about what comes out of the channel, still joint with the same weights."""
         _require_fit(self.mean, channel)
@@ -237,8 +265,16 @@ class JointGaussian(eqx.Module):
             from_weights = self.weights.times(weight_slope)
             cov = cov + shared + shared.T + from_weights @ weight_slope.T
             cross = cross + from_weights
-        cov = symmetrise(cov) if channel.cov is None else channel.cov
-        return JointGaussian(Gaussian(channel.mean, cov), cross, self.weights)
+        return JointGaussian(Gaussian(channel.mean, symmetrise(cov)), cross, self.weights)
+
+    def advance(self, channel: Channel) -> "JointGaussian":
+        """As `predict`, for a channel that was built around this very belief: its covariance is known already."""
+        following = self.predict(channel)
+        return (
+            following
+            if channel.cov is None
+            else JointGaussian(Gaussian(channel.mean, channel.cov), following.cross, self.weights)
+        )
 
     def condition(self, channel: Channel, y: Float[Array, " y"]) -> tuple["JointGaussian", Float[Array, ""]]:
         """The belief after seeing y through a channel of the state, and the log evidence of y.
@@ -246,15 +282,15 @@ class JointGaussian(eqx.Module):
         The weights learn only through the state: each observation takes from their covariance a matrix whose rank is at
         most the smaller of the two sizes.
         """
-        seen = observe(self.state.predict(channel), channel, y)
         state, log_evidence = self.state.condition(channel, y)
+        seen = observe(self.state.predict(channel), channel, as_array("y", y, ndim=1).astype(self.mean.dtype))
         known = seen.slope @ self.cross
-        if y.size <= self.mean.size:
+        if seen.innovation.size <= self.mean.size:
             removed = solve_lower(seen.root, known).T
         else:
             white_slope = solve_lower(seen.root, seen.slope)
             removed = self.cross.T @ cholesky(white_slope.T @ white_slope)
-        told = seen.gain(known) @ seen.innovation
+        told = known.T @ seen.gain(seen.innovation[:, None])[0]
         cross = self.cross - seen.gain(seen.slope @ self.cov) @ known
         return JointGaussian(state, cross, self.weights.learn(told, removed)), log_evidence
 
@@ -263,7 +299,8 @@ class JointGaussian(eqx.Module):
 
         Weights do not move, so theirs is the future's belief; only the state has a gain of its own (MATH 6.5).
         """
-        assert channel.weight_slope is not None
+        if channel.weight_slope is None:
+            raise ValueError("channel.weight_slope must be given: smoothing a joint belief needs the transition's channel")
         explained = self.weights.solve(self.cross)
         own = self.cov - explained @ self.cross.T
         spread = sandwich(channel.slope, own) + channel.noise
@@ -271,7 +308,7 @@ class JointGaussian(eqx.Module):
         weight_gain = explained - gain @ (channel.slope @ explained + channel.weight_slope)
         surprise = following.mean - channel.mean
         shift = following.weights.mean - self.weights.mean
-        cross = gain @ following.cross + weight_gain @ following.weights.cov()
+        cross = gain @ following.cross + following.weights.times(weight_gain)
         keep = jnp.eye(self.mean.size, dtype=self.cov.dtype) - gain @ channel.slope
         shared = gain @ following.cross @ weight_gain.T
         cov = sandwich(keep, own) + sandwich(gain, channel.noise + following.cov) + shared + shared.T

@@ -95,7 +95,7 @@ def step(finder: Finder, belief: Belief, y: Array, u: Array | None, dt: Array, t
     """Condition on one observation, then move on: filtered belief, channel of the move, next belief, log evidence."""
     filtered, log_evidence = belief.condition(finder.emission(belief, t), y)
     channel = finder.transition(filtered, u, dt, t)
-    return filtered, channel, filtered.predict(channel), log_evidence
+    return filtered, channel, filtered.advance(channel), log_evidence
 
 
 def walk(finder: Finder, frames: Frames, *, keep_channels: bool = False) -> tuple[Any, tuple[Any, Any, Array]]:
@@ -211,8 +211,8 @@ def _forecast(finder: Finder, frames: Frames, u: Array | None, gaps: Array) -> F
 
     def body(belief, ahead):
         t, control, dt = ahead
-        following = belief.predict(finder.transition(belief, control, dt, t))
-        seen = following.state.predict(finder.emission(following, t + 1))
+        following = belief.advance(finder.transition(belief, control, dt, t))
+        seen = following.state.advance(finder.emission(following, t + 1))
         return following, (seen.mean, symmetrise(seen.cov), following.mean, symmetrise(following.cov))
 
     times = now + jnp.arange(gaps.size)

@@ -78,10 +78,11 @@ class Linear(eqx.Module):
 
     def sample(self, *, key: PRNGKeyArray) -> "Linear":
         """The same layer with weights drawn: certain ones."""
-        if not self.uncertain:
+        if self.weight_log_var is None or self.bias_log_var is None:
             return self
         matrix = self.mean_matrix
-        drawn = matrix + jnp.sqrt(self.var_matrix) * jr.normal(key, matrix.shape, matrix.dtype)
+        std = jnp.exp(jnp.concatenate([self.weight_log_var, self.bias_log_var[:, None]], axis=1) / 2)
+        drawn = matrix + std * jr.normal(key, matrix.shape, matrix.dtype)
         return Linear(drawn[:, :-1], drawn[:, -1])
 
     def sample_output(self, h: Float[Array, " i"], *, key: PRNGKeyArray) -> Float[Array, " o"]:

@@ -25,13 +25,16 @@ def safe_sqrt(x: Float[Array, "..."]) -> Float[Array, "..."]:
     return jnp.where(positive, jnp.sqrt(jnp.where(positive, x, 1.0)), 0.0)
 
 
-def cholesky(cov: Float[Array, "n n"], *, definite: bool = False) -> Float[Array, "n n"]:
+def cholesky(cov: Float[Array, "n n"], *, definite: bool = False, jitter: float = 0.0) -> Float[Array, "n n"]:
     r"""Lower root of a positive semi-definite matrix: `root @ root.T` equals `cov` up to rounding.
+
+    The matrix is scaled to a unit diagonal first, so that channels of very different units do not drown each other.
 
     Args:
         cov: The matrix; singular ones are welcome. A pivot of a small matrix that is only rounding becomes a zero column with
-            zero gradient; larger matrices get a jitter of a few rounding errors of their largest diagonal entry.
+            zero gradient; larger matrices get a jitter of a few rounding errors of each diagonal entry.
         definite: Keep every pivot positive, however small, because the root will be divided by.
+        jitter: Share of each diagonal entry that is added to it.
 
     Returns:
         The lower triangular root.
@@ -40,27 +43,32 @@ def cholesky(cov: Float[Array, "n n"], *, definite: bool = False) -> Float[Array
         >>> cholesky(jnp.array([[4.0, 2.0], [2.0, 1.0]])).tolist()
         [[2.0, 0.0], [1.0, 0.0]]
     """
-    n = cov.shape[0]
-    eps = float(jnp.finfo(cov.dtype).eps)
+    n, rounding = cov.shape[0], rounding_of(cov)
     # Small enough to mean nothing, large enough that its inverse, which gradients meet, is finite.
-    floor = 1e-30 if jnp.finfo(cov.dtype).bits == 32 else 1e-200
+    nothing = 1e-15 if jnp.finfo(cov.dtype).bits == 32 else 1e-100
     diagonal = jnp.diag(cov)
+    scale = jnp.where(diagonal > 0, jnp.sqrt(jnp.where(diagonal > 0, diagonal, 1.0)), nothing)
+    unit = cov / scale[:, None] / scale[None, :]
     if n > UNROLLED:
-        jitter = 4 * n * eps * jnp.max(diagonal) + floor
-        return jnp.linalg.cholesky(cov + jitter * jnp.eye(n, dtype=cov.dtype), symmetrize_input=False)
-    least = 4 * n * eps * (jnp.max(diagonal) if definite else diagonal) + floor
-    least = jnp.broadcast_to(least, (n,))
+        unit = unit + (jitter + rounding) * jnp.eye(n, dtype=cov.dtype)
+        return scale[:, None] * jnp.linalg.cholesky(unit, symmetrize_input=False)
     columns: list[Array] = []
     for j in range(n):
-        column = cov[:, j]
+        column = unit[:, j]
         for done in columns:
             column = column - done * done[j]
-        alive = column[j] > least[j]
-        root = jnp.sqrt(jnp.where(alive, column[j], least[j] if definite else 1.0))
+        pivot = column[j] + jitter
+        alive = pivot > rounding
+        root = jnp.sqrt(jnp.where(alive, pivot, rounding if definite else 1.0))
         below = jnp.where(jnp.arange(n) > j, column / root, 0.0)
         whole = jnp.where(jnp.arange(n) == j, root, below)
         columns.append(whole if definite else jnp.where(alive, whole, 0.0))
-    return jnp.stack(columns, axis=1)
+    return scale[:, None] * jnp.stack(columns, axis=1)
+
+
+def rounding_of(cov: Float[Array, "n n"]) -> float:
+    """A few rounding errors of a factorisation, as a share of a diagonal entry."""
+    return 4 * cov.shape[0] * float(jnp.finfo(cov.dtype).eps)
 
 
 def solve_lower(root: Float[Array, "n n"], rows: Float[Array, "n m"]) -> Float[Array, "n m"]:
@@ -88,3 +96,10 @@ def solve_psd(cov: Float[Array, "n n"], rows: Float[Array, "n m"]) -> Float[Arra
     """`cov⁻¹ rows` through a Cholesky factor."""
     root = cholesky(cov, definite=True)
     return solve_upper(root, solve_lower(root, rows))
+
+
+def unwhiten(white: Float[Array, "y n"], root: Float[Array, "n n"], var: Float[Array, " n"]) -> Float[Array, "y n"]:
+    """The slope whose product with the root is `white`; directions in which the root is only jitter get no slope."""
+    alive = (var > 0) & (jnp.diag(root) ** 2 > 4 * rounding_of(root) * var)
+    filled = jnp.where(alive[None, :], root, jnp.eye(var.size, dtype=root.dtype))
+    return solve_upper(filled, jnp.where(alive[None, :], white, 0.0).T).T

@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from prodssm.activations import Activation, find_activation
 from prodssm.checks import as_array, require_finite, require_number, require_shape, require_variances
 from prodssm.layers import Linear
-from prodssm.weights import DiagonalWeights, Shapes, WeightBelief
+from prodssm.weights import DiagonalWeights, Shapes, WeightBelief, slice_of
 
 START_LOG_VAR = -6.0
 
@@ -142,10 +142,12 @@ class Network(eqx.Module):
 
     def with_weights(self, flat: Float[Array, " w"] | WeightBelief) -> "Network":
         """The same network at these flat weights: certain ones."""
-        if not isinstance(flat, WeightBelief):
-            require_shape("flat", flat, (sum(o * i for o, i in self.shapes),))
-        belief = flat if isinstance(flat, WeightBelief) else DiagonalWeights(flat, var=flat, shapes=self.shapes)
-        matrices = [belief.layer(l) for l in range(len(self.shapes))]
+        if isinstance(flat, WeightBelief):
+            if flat.shapes != self.shapes:
+                raise ValueError(f"flat must have layer shapes {self.shapes}, got {flat.shapes}")
+            flat = flat.mean
+        require_shape("flat", flat, (sum(o * i for o, i in self.shapes),))
+        matrices = [flat[slice_of(self.shapes, l)].reshape(shape) for l, shape in enumerate(self.shapes)]
         return self._replace([Linear(matrix[:, :-1], matrix[:, -1]) for matrix in matrices])
 
     def at_mean(self) -> "Network":

@@ -46,11 +46,13 @@ def soft_grid(width: float, count: int = 10) -> Grid:
     alone misses most of the slope of tanh at a standard deviation of 30, this is right to 1e-3.
     """
     nodes, weights = np.polynomial.legendre.leggauss(count)
-    narrow = hermite_grid(4 * count)
+    narrow = hermite_grid(6 * count)
 
     def grid(mean, std):
-        inner = [jnp.clip((edge - mean) / std, -9.0, 9.0) for edge in (-width, 0.0, width)]
-        at, weight = _panels(jnp.stack([jnp.full_like(mean, -9.0), *inner, jnp.full_like(mean, 9.0)]), nodes, weights)
+        # Within three standard deviations the panels end where the bend does; outside there is little to miss.
+        inner = [jnp.clip((edge - mean) / std, -3.0, 3.0) for edge in (-width, 0.0, width)]
+        outer = [jnp.full_like(mean, edge) for edge in (-9.0, -3.0, 3.0, 9.0)]
+        at, weight = _panels(jnp.stack([*outer[:2], *inner, *outer[2:]]), nodes, weights)
         wide = (std > width / 4)[None, :]
         near, near_weight = narrow(mean, std)
         return jnp.where(wide, at, near), jnp.where(wide, weight, near_weight)

@@ -24,6 +24,12 @@ from prodssm.linalg import solve_psd
 Shapes = tuple[tuple[int, int], ...]
 
 
+def slice_of(shapes: Shapes, l: int) -> slice:
+    """Where layer l stands in the flat vector of all weights."""
+    begin = sum(math.prod(shape) for shape in shapes[:l])
+    return slice(begin, begin + math.prod(shapes[l]))
+
+
 class Link(eqx.Module):
     """Covariance of a hidden vector h with one layer's weights: Cov[h, a] = reach @ shared, where no reach is the identity."""
 
@@ -45,8 +51,7 @@ class WeightBelief(eqx.Module):
 
     def slice(self, l: int) -> slice:
         """Where layer l stands in the flat vector."""
-        begin = sum(math.prod(shape) for shape in self.shapes[:l])
-        return slice(begin, begin + math.prod(self.shapes[l]))
+        return slice_of(self.shapes, l)
 
     def layer(self, l: int) -> Float[Array, "o i"]:
         """Mean of layer l as the matrix [weight, bias]."""

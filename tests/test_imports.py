@@ -8,6 +8,7 @@ from pathlib import Path
 import prodssm
 
 ROOMS = ["checks", "linalg", "gaussian", "weights", "quadrature", "activations", "layers", "network", "methods"]
+ROOMS += ["model", "series", "inference", "objective"]
 PACKAGE = Path(prodssm.__file__).parent
 
 
@@ -29,8 +30,9 @@ def imported_rooms(file):
 def test_each_room_imports_only_rooms_before_it():
     for file in sorted(PACKAGE.rglob("*.py")):
         room = file.relative_to(PACKAGE).parts[0].removesuffix(".py")
-        if room not in ROOMS:
+        if room == "__init__":
             continue
+        assert room in ROOMS, f"{room} has no place in the order of rooms"
         for other in imported_rooms(file):
             assert other in ROOMS, f"{room} imports {other or 'the package itself'}"
             earlier = ROOMS.index(other) < ROOMS.index(room)
@@ -44,12 +46,12 @@ def test_the_linear_algebra_and_the_checks_know_nothing_of_the_library():
 
 def test_only_linalg_factorises():
     for file in sorted(PACKAGE.rglob("*.py")):
-        if file.name == "linalg.py" or file.relative_to(PACKAGE).parts[0].removesuffix(".py") not in ROOMS:
+        if file.name == "linalg.py":
             continue
         for node in ast.walk(ast.parse(file.read_text())):
             if isinstance(node, ast.Attribute):
                 assert node.attr not in {"cholesky", "inv", "solve_triangular", "cho_solve", "svd"} or (
-                    isinstance(node.value, ast.Name) and node.value.id == "np"
+                    isinstance(node.value, ast.Name) and node.value.id in ("np", "_numpy")
                 ), f"{file.name} calls {node.attr}"
 
 

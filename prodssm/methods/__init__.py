@@ -5,7 +5,9 @@ from typing import Any, Literal
 
 import equinox as eqx
 import jax
+import jax.core
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from prodssm.checks import as_array, require_covariance, require_finite, require_number, require_variances, values_of
@@ -72,16 +74,40 @@ def channel(
     if weights not in WEIGHTS:
         raise ValueError(f"weights must be one of {', '.join(WEIGHTS)}; got {weights!r}")
     control = None if control is None else as_array("control", control, ndim=1)
-    require_number("dt", dt)
+    dt = _time_step(dt, residual, belief.mean.dtype)
+    # NumPy's and JAX's scalars are numbers like any other; what is compiled must know them.
+    options = {name: value.item() if _is_scalar(value) else value for name, value in options.items()}
     _check(network, belief, control, weights, residual)
     found = _channel(network, belief, control, dt, method, weights, residual, options)
     values = values_of(found.mean), values_of(found.noise)
-    if not all(value is None or jnp.isfinite(value).all() for value in values):
+    if not all(value is None or np.isfinite(value).all() for value in values):
         raise FloatingPointError(
             "the moments of this network's output do not fit the floating point type; "
             "standardise the data, use smaller weights or variances, or use float64"
         )
     return found
+
+
+def _time_step(dt: Any, residual: bool, dtype: Any) -> Array:
+    require_number("dt", dt)
+    if isinstance(dt, jax.core.Tracer) and dt.shape != ():
+        raise ValueError(f"dt must be one number, got shape {dt.shape}")
+    value = values_of(dt)
+    if value is not None and value <= 0:
+        raise ValueError(f"dt must be positive, got {dt}")
+    if value is not None and value != 1 and not residual:
+        raise ValueError(f"dt={dt} needs residual=True: only a residual transition scales with time")
+    # An array, so that another time step does not compile anew.
+    return jnp.asarray(dt, dtype)
+
+
+def _is_scalar(value: Any) -> bool:
+    return isinstance(value, np.generic) or (
+        isinstance(value, jax.Array)
+        and not isinstance(value, jax.core.Tracer)
+        and value.shape == ()
+        and not jnp.issubdtype(value.dtype, jax.dtypes.prng_key)
+    )
 
 
 @eqx.filter_jit
@@ -93,7 +119,7 @@ def _channel(network, belief, control, dt, method, weights, residual, options) -
     found = METHODS[method](network, belief, control, **options)
     if residual:
         found = found.residual(belief.mean, dt)
-    cov = symmetrise(belief.predict(found).cov)
+    cov = symmetrise(belief.advance(found).cov)
     return Channel(found.mean, found.slope, symmetrise(found.noise), cov, found.weight_slope)
 
 
@@ -120,5 +146,6 @@ def _check(network: Network, belief: Gaussian | JointGaussian, control: Array | 
         for name in ("weight", "bias"):
             require_finite(f"network.linears[{l}].{name}", getattr(layer, name))
             log_var = getattr(layer, f"{name}_log_var")
-            if log_var is not None:
-                require_finite(f"variance of network.linears[{l}].{name}", jax.numpy.exp(log_var))
+            values = None if log_var is None else values_of(log_var)
+            if values is not None and not (values < np.log(np.finfo(values.dtype).max)).all():
+                raise ValueError(f"{name}_log_var of network.linears[{l}] must be the logarithm of a finite variance")

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from prodssm.activations import Activation, Expansion, is_certain
+from prodssm.checks import require_integer
 from prodssm.gaussian import Channel, Gaussian, JointGaussian
 from prodssm.layers import Linear
 from prodssm.linalg import cholesky, sandwich
@@ -42,6 +43,7 @@ def moments(
     """
     if order is None:
         order = DEFAULT_ORDER_SCALAR if belief.mean.size == 1 else DEFAULT_ORDER
+    require_integer("order", order, least=1)
     if isinstance(belief, JointGaussian):
         return _with_carried_weights(network, belief, control, order)
     return _with_fresh_weights(network.given(control), belief, order)
@@ -103,8 +105,7 @@ def _linear(layer: Linear, flow: Flow, x_cov: Array) -> Flow:
     slope = weight if flow.slope is None else weight @ flow.slope
     own = layer.output_var(flow.var(x_cov) + flow.mean**2) if layer.uncertain else None
     if flow.diagonal is None and flow.dense is None:  # the first layer: nothing but the state has spread so far
-        cov = None if flow.cov is None else sandwich(weight, flow.cov)
-        return Flow(mean, slope, diagonal=jnp.zeros_like(mean) if own is None else own, cov=cov)
+        return Flow(mean, slope, diagonal=jnp.zeros_like(mean) if own is None else own)
     dense = (weight * flow.diagonal[None, :]) @ weight.T if flow.diagonal is not None else sandwich(weight, flow.noise())
     if flow.factor is not None:
         mapped = weight @ flow.factor
@@ -130,7 +131,8 @@ def _activate(activation: Activation, flow: Flow, x_cov: Array, order: int) -> F
     slope = jnp.diag(tilt) if flow.slope is None else tilt[:, None] * flow.slope
     if flow.diagonal is None or not thin:
         cov, dense = _bend(found, scale, whole, flow.noise())
-        return Flow(found.mean, slope, dense=dense, cov=cov)
+        # For few states slope and noise give the covariance at no more cost, and cancellation cannot set them at odds with it.
+        return Flow(found.mean, slope, dense=dense, cov=cov if 2 * x_cov.shape[0] > cov.shape[0] else None)
     diagonal = tilt**2 * flow.diagonal + found.rest
     columns = [] if flow.factor is None else [tilt[:, None] * flow.factor]
     if order > 1:
@@ -166,7 +168,9 @@ def _features(flow: Flow, x_cov: Array, scale: Array, coefficients: Float[Array,
     Correlations are then inner products of short vectors u, and powers of inner products are inner products of monomials.
     """
     assert flow.slope is not None
-    root = flow.slope @ cholesky(x_cov)
+    # A little jitter where directions can be singular: without it their gradient would be lost, or drowned in rounding.
+    jitter = float(jnp.finfo(x_cov.dtype).eps) ** 0.5 if x_cov.shape[0] > 1 else 0.0
+    root = flow.slope @ cholesky(x_cov, jitter=jitter)
     if flow.factor is not None:
         root = jnp.concatenate([root, flow.factor], axis=1)
     short = root / scale[:, None]

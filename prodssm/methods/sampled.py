@@ -8,8 +8,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from prodssm.checks import require_integer
 from prodssm.gaussian import Channel, Gaussian, JointGaussian
-from prodssm.linalg import cholesky, solve_psd, symmetrise
-from prodssm.methods.unscented import solve_lower_right
+from prodssm.linalg import cholesky, solve_psd, symmetrise, unwhiten
 from prodssm.network import Network
 
 
@@ -55,11 +54,14 @@ def sampled(
         return chosen.sample(one)(point[:x_size]) if draw == "weights" else chosen.sample_output(point[:x_size], key=one)
 
     values = jax.vmap(output)(points, jr.split(weight_key, samples))
-    mean = values.mean(axis=0)
-    # Least squares on the whitened points. Its residual is a sample, so its covariance is positive semi-definite.
+    # Least squares on the whitened points, whose true mean is known: a linear network is found exactly. The residual is a
+    # sample, so its covariance is positive semi-definite.
     offsets = white - white.mean(axis=0)[None, :]
-    white_slope = solve_psd(offsets.T @ offsets, offsets.T @ values).T
-    residual = values - mean[None, :] - offsets @ white_slope.T
-    noise = residual.T @ residual / (samples - 1 - whole.mean.size)
-    slope = solve_lower_right(root, white_slope)
+    centred = values - values.mean(axis=0)[None, :]
+    white_slope = solve_psd(offsets.T @ offsets, offsets.T @ centred).T
+    mean = values.mean(axis=0) - white_slope @ white.mean(axis=0)
+    residual = centred - offsets @ white_slope.T
+    # Not divided by the degrees of freedom that are left: the slope's own error is already counted in its square.
+    noise = residual.T @ residual / (samples - 1)
+    slope = unwhiten(white_slope, root, whole.var)
     return Channel(mean, slope[:, :x_size], symmetrise(noise), weight_slope=slope[:, x_size:] if joint else None)

@@ -6,7 +6,7 @@ from jaxtyping import Array, Float
 
 from prodssm.checks import require_number
 from prodssm.gaussian import Channel, Gaussian, JointGaussian
-from prodssm.linalg import cholesky, safe_sqrt, solve_lower, symmetrise
+from prodssm.linalg import cholesky, safe_sqrt, symmetrise, unwhiten
 from prodssm.network import Network
 
 
@@ -41,13 +41,14 @@ def unscented(
     x_size = belief.mean.size
     if isinstance(belief, JointGaussian):
         whole, carried = belief.dense(), x_size + belief.weights.mean.size
-        mean, root = whole.mean, cholesky(whole.cov)
+        mean, var, root = whole.mean, whole.var, cholesky(whole.cov)
     elif network.uncertain:
         weights, carried = network.weights, x_size
         mean = jnp.concatenate([belief.mean, weights.mean])
+        var = jnp.concatenate([belief.var, weights.var])
         root = jax.scipy.linalg.block_diag(cholesky(belief.cov), jnp.diag(safe_sqrt(weights.var)))
     else:
-        mean, root, carried = belief.mean, cholesky(belief.cov), x_size
+        mean, var, root, carried = belief.mean, belief.var, cholesky(belief.cov), x_size
     n = mean.size
     stretch = alpha**2 * (n + kappa)
     if stretch <= 0:
@@ -71,14 +72,6 @@ def unscented(
     noise = 2 * share * (even.T @ even) + extra * jnp.outer(centred, centred)
     unexplained = odd[carried:]
     noise = noise + 2 * share * (unexplained.T @ unexplained)
-    slope = solve_lower_right(root[:carried, :carried], white_slope[:, :carried])
+    slope = unwhiten(white_slope[:, :carried], root[:carried, :carried], var[:carried])
     weight_slope = slope[:, x_size:] if isinstance(belief, JointGaussian) else None
     return Channel(average, slope[:, :x_size], symmetrise(noise), weight_slope=weight_slope)
-
-
-def solve_lower_right(root: Float[Array, "n n"], white: Float[Array, "y n"]) -> Float[Array, "y n"]:
-    """The slope whose product with the root is `white`; directions without spread get no slope."""
-    alive = jnp.diag(root) > 0
-    filled = root + jnp.diag(jnp.where(alive, 0.0, 1.0).astype(root.dtype))
-    flipped = filled[::-1, ::-1].T
-    return solve_lower(flipped, jnp.where(alive[None, :], white, 0.0).T[::-1])[::-1].T

@@ -1,0 +1,186 @@
+"""Linear models: filter, smoother, evidence and forecast equal one big joint Gaussian, whatever finds the channels."""
+
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import pytest
+from oracles import array, close
+
+import prodssm as ps
+
+X, Y, U, TIME, AHEAD = 3, 2, 1, 12, 4
+
+
+def linear_problem(seed, *, residual, irregular, missing):
+    """A linear model with controls as arrays, as a library model, and a series of it."""
+    rng = np.random.default_rng(seed)
+    parts = {
+        "a": 0.4 * rng.normal(size=(X, X)),
+        "b": rng.normal(size=(X, U)),
+        "c": rng.normal(size=X),
+        "h": rng.normal(size=(Y, X)),
+        "d": rng.normal(size=Y),
+        "q": np.array([0.1, 0.2, 0.3]),
+        "r": np.array([0.3, 0.2]),
+        "m": rng.normal(size=X),
+        "p": 0.5 * np.eye(X) + 0.2,
+    }
+    model = ps.StateSpaceModel(
+        initial=ps.Gaussian(array(parts["m"]), array(parts["p"])),
+        transition=ps.Network.from_arrays([array(np.hstack([parts["a"], parts["b"]]))], [array(parts["c"])]),
+        emission=ps.Network.from_arrays([array(parts["h"])], [array(parts["d"])]),
+        process_noise=array(parts["q"]),
+        measurement_noise=array(parts["r"]),
+        residual=residual,
+    )
+    y, u = rng.normal(size=(TIME, Y)), rng.normal(size=(TIME + AHEAD, U))
+    if missing:
+        y[3, 0], y[5], y[-1, 1] = np.nan, np.nan, np.nan
+    time = np.cumsum(rng.uniform(0.3, 1.5, TIME)) if irregular else np.arange(TIME, dtype=float)
+    return parts, model, y, u, time
+
+
+def joint_answer(parts, y, u, time, *, residual):
+    """Log evidence, and mean and covariance of all states, past and future, given all observations."""
+    total = TIME + AHEAD
+    steps = np.diff(time)
+    steps = np.concatenate([steps, np.full(AHEAD, steps[-1])])
+    mean, cov = [parts["m"]], np.zeros((total * X, total * X))
+    cov[:X, :X] = parts["p"]
+    for t in range(total - 1):
+        dt = steps[t] if residual else 1.0
+        slope = np.eye(X) + dt * parts["a"] if residual else parts["a"]
+        mean.append(slope @ mean[-1] + dt * (parts["b"] @ u[t] + parts["c"]))
+        now, later = slice(t * X, (t + 1) * X), slice((t + 1) * X, (t + 2) * X)
+        before = slice(0, (t + 1) * X)
+        cov[later, before] = slope @ cov[now, before]
+        cov[before, later] = cov[later, before].T
+        cov[later, later] = slope @ cov[now, now] @ slope.T + dt * np.diag(parts["q"])
+    mean = np.concatenate(mean)
+    seen = ~np.isnan(y.ravel())
+    h = np.hstack([np.kron(np.eye(TIME), parts["h"]), np.zeros((TIME * Y, AHEAD * X))])[seen]
+    innovation = y.ravel()[seen] - h @ mean - np.tile(parts["d"], TIME)[seen]
+    s = h @ cov @ h.T + np.diag(np.tile(parts["r"], TIME)[seen])
+    gain = np.linalg.solve(s, h @ cov).T
+    evidence = -0.5 * (
+        innovation @ np.linalg.solve(s, innovation) + np.linalg.slogdet(s)[1] + len(innovation) * np.log(2 * np.pi)
+    )
+    return evidence, (mean + gain @ innovation).reshape(total, X), cov - gain @ h @ cov
+
+
+@pytest.mark.parametrize("method", ["moments", "linearised", "unscented"])
+@pytest.mark.parametrize(("residual", "irregular", "missing"), [(False, False, False), (True, True, True)])
+def test_linear_models_equal_the_joint_gaussian(method, residual, irregular, missing):
+    parts, model, y, u, time = linear_problem(0, residual=residual, irregular=irregular, missing=missing)
+    evidence, means, cov = joint_answer(parts, y, u, time, residual=residual)
+    series = ps.Series(array(y), array(u[:TIME]), array(time))
+    filtered = ps.filter_states(model, series, method)
+    smoothed = ps.smooth_states(model, series, method)
+    ahead = ps.forecast(model, series, steps=AHEAD, method=method, u=array(u[TIME:]))
+    blocks = [cov[t * X : (t + 1) * X, t * X : (t + 1) * X] for t in range(TIME + AHEAD)]
+    assert close(filtered.log_likelihood, evidence, scale=5)
+    assert close(filtered.mean[-1], means[TIME - 1], scale=5)
+    assert close(smoothed.mean, means[:TIME], scale=10)
+    assert close(smoothed.cov, np.stack(blocks[:TIME]), scale=10)
+    assert close(ahead.state_mean, means[TIME:], scale=50)
+    assert close(ahead.mean, means[TIME:] @ parts["h"].T + parts["d"], scale=50)
+    wanted = [parts["h"] @ block @ parts["h"].T + np.diag(parts["r"]) for block in blocks[TIME:]]
+    assert close(ahead.cov, np.stack(wanted), scale=50)
+
+
+@pytest.mark.parametrize("method", ["moments", "linearised"])
+def test_the_joint_smoother_equals_a_dense_one(method):
+    from prodssm.inference import Finder, walk
+
+    net = ps.Network.mlp((3, 4, 2), "tanh", key=jr.key(0), log_var=-2.0)
+    model = ps.StateSpaceModel(
+        initial=ps.Gaussian(jnp.zeros(2), 0.5 * jnp.eye(2)),
+        transition=net,
+        emission=ps.Network.mlp((2, 3, 2), "tanh", uncertain=False, key=jr.key(1)),
+        process_noise=jnp.array([0.1, 0.2]),
+        measurement_noise=jnp.array([0.1, 0.2]),
+        weights="global",
+        residual=True,
+    )
+    rng = np.random.default_rng(3)
+    series = ps.Series(array(rng.normal(size=(6, 2))), array(rng.normal(size=(6, 1))))
+    smoothed = ps.smooth_states(model, series, method)
+    _, (beliefs, channels, _) = jax.jit(lambda f: walk(Finder(model, {}, method), f, keep_channels=True))(series.frames)
+    at = lambda tree, t: jax.tree.map(lambda leaf: leaf[t], tree)  # noqa: E731
+    last = at(beliefs, 5).dense()
+    mean, cov = np.asarray(last.mean, float), np.asarray(last.cov, float)
+    size = mean.size
+    for t in range(4, -1, -1):
+        belief, channel = at(beliefs, t).dense(), at(channels, t)
+        f, q = np.eye(size), np.zeros((size, size))
+        f[:2, :2], f[:2, 2:], q[:2, :2] = channel.slope, channel.weight_slope, channel.noise
+        p = np.asarray(belief.cov, float)
+        predicted = f @ p @ f.T + q
+        gain = np.linalg.solve(predicted, f @ p).T
+        mean = np.asarray(belief.mean, float) + gain @ (mean - np.concatenate([channel.mean, belief.mean[2:]]))
+        cov = p + gain @ (cov - predicted) @ gain.T
+        assert close(smoothed.mean[t], mean[:2], scale=20)
+        assert close(smoothed.cov[t], cov[:2, :2], scale=20)
+    assert close(smoothed.weights.mean, mean[2:], scale=20)
+
+
+def test_padding_a_short_series_leaves_no_trace():
+    from prodssm.inference import Finder, walk
+    from prodssm.series import stack
+
+    _, model, y, u, _ = linear_problem(1, residual=False, irregular=False, missing=True)
+    long, short = ps.Series(array(y), array(u[:TIME])), ps.Series(array(y[:7]), array(u[:7]))
+    evidence = jax.vmap(lambda f: walk(Finder(model, {}, "moments"), f)[1][2].sum())(stack([long, short]))
+    assert close(evidence[0], ps.filter_states(model, long).log_likelihood)
+    assert close(evidence[1], ps.filter_states(model, short).log_likelihood)
+
+
+def test_simulated_series_have_the_moments_of_the_forecast():
+    _, model, _, u, _ = linear_problem(2, residual=True, irregular=False, missing=False)
+    keys = jr.split(jr.key(0), 20_000)
+    controls = array(u[:3])
+    states, _ = jax.vmap(lambda key: ps.simulate(model, 3, key=key, u=controls))(keys)
+    nothing = ps.Series(array([[0.0, 0.0], [np.nan, np.nan], [np.nan, np.nan]]), controls)
+    blind = ps.StateSpaceModel(
+        initial=model.initial, transition=model.transition, emission=model.emission,
+        process_noise=jnp.exp(model.log_process_noise), measurement_noise=array([1e12, 1e12]), residual=True,
+    )  # fmt: skip
+    wanted = ps.filter_states(blind, nothing)
+    error = states[:, 2].std(axis=0) / np.sqrt(len(keys))
+    assert (jnp.abs(states[:, 2].mean(axis=0) - wanted.mean[2]) < 5 * error + 1e-4).all()
+
+
+@pytest.mark.parametrize(
+    ("make", "name"),
+    [
+        (lambda: ps.Series(np.zeros((0, 1))), "y"),
+        (lambda: ps.Series([1.0]), "y"),
+        (lambda: ps.Series([[1.0], [np.inf]]), "y"),
+        (lambda: ps.Series([[1.0, np.nan], [2.0, np.nan]]), "y"),
+        (lambda: ps.Series([1.0, 2.0], u=[1.0]), "u"),
+        (lambda: ps.Series([1.0, 2.0], u=[1.0, np.nan]), "u"),
+        (lambda: ps.Series([1.0, 2.0], time=[1.0, 1.0]), "time"),
+        (lambda: ps.Series("abc"), "y"),
+    ],
+)
+def test_bad_series_are_refused_by_name(make, name):
+    with pytest.raises((ValueError, TypeError), match=name):
+        make()
+
+
+def test_bad_calls_are_refused_by_name():
+    _, model, y, u, _ = linear_problem(4, residual=False, irregular=False, missing=False)
+    series = ps.Series(array(y), array(u[:TIME]))
+    with pytest.raises(ValueError, match="method"):
+        ps.filter_states(model, series, "magic")
+    with pytest.raises(ValueError, match="channels"):
+        ps.filter_states(model, ps.Series(array(y[:, :1]), array(u[:TIME])))
+    with pytest.raises(ValueError, match=r"series\.u"):
+        ps.filter_states(model, ps.Series(array(y)))
+    with pytest.raises(ValueError, match="u must"):
+        ps.forecast(model, series, steps=3)
+    with pytest.raises(ValueError, match="u must"):
+        ps.forecast(model, series, steps=5, u=array(u[TIME : TIME + 2]))
+    with pytest.raises((ValueError, TypeError), match="steps"):
+        ps.forecast(model, series, steps=0, u=array(u[TIME:]))
