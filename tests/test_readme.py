@@ -9,8 +9,9 @@ README = Path(__file__).parent.parent / "README.md"
 def test_every_python_block_runs(capsys):
     blocks = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), flags=re.S)
     assert blocks
+    names: dict = {}
     for block in blocks:
-        exec(compile(block, str(README), "exec"), {})
+        exec(compile(block, str(README), "exec"), names)
     assert capsys.readouterr().out
 
 
