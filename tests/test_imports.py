@@ -8,7 +8,7 @@ from pathlib import Path
 import prodssm
 
 ROOMS = ["checks", "linalg", "gaussian", "weights", "quadrature", "activations", "layers", "network", "methods"]
-ROOMS += ["model", "series", "inference", "objective"]
+ROOMS += ["model", "series", "inference", "objective", "training"]
 PACKAGE = Path(prodssm.__file__).parent
 
 
