@@ -27,8 +27,8 @@ demo: .venv/demo
 	$(BIN)/python examples/uncertain_forecast.py
 
 test: lint
-	$(PYTEST) tests
-	PRODSSM_TEST_BITS=32 $(PYTEST) tests
+	$(PYTEST) -n 2 tests
+	PRODSSM_TEST_BITS=32 $(PYTEST) -n 2 tests
 	$(PYTEST) --doctest-modules prodssm -p no:cacheprovider
 	$(BIN)/python examples/uncertain_forecast.py --quick
 
