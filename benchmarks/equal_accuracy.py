@@ -177,7 +177,7 @@ def main() -> None:
                     "mean_error": float(found["rule_mean"][steps - 1]), "cov_error": float(found["rule_cov"][steps - 1]),
                     "samples_needed": count, "limited_by": moment, "cost_ratio": count * each / rule,
                 }  # fmt: skip
-                if kind == "contractive" and len(sizes) == 3:
+                if kind == "contractive":
                     row["holds"] = row["cost_ratio"] >= 100
                 printer.row(**row)
             for step in (1, 2, 5, 10, 20):
@@ -191,7 +191,7 @@ def main() -> None:
         printer.text(
             "With two hidden layers the second one no longer sees a Gaussian: the covariance of a single step is off by "
             + ", ".join(f"{100 * row['cov_error']:.0f} % at gain {row['gain']}" for row in deep)
-            + f" ({deep[0]['net']}). No promise is made there."
+            + f" ({deep[0]['net']})."
         )
     worst = max(growth, key=lambda row: row["cov_error"])
     printer.text(
