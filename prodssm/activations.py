@@ -11,6 +11,7 @@ Closed forms are used where they exist. Any other elementwise function is integr
 import math
 from collections.abc import Callable
 from functools import lru_cache, partial
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -25,6 +26,7 @@ from prodssm.quadrature import (
     derivative,
     hermite,
     hermite_grid,
+    hermite_rows,
     normal_pdf,
     smooth_expectation,
     soft_grid,
@@ -114,24 +116,60 @@ def _identity(mean, std, order):
     return Expansion(mean, jnp.ones_like(mean), _stack([nothing] * (order - 1), mean), nothing)
 
 
+@partial(jax.custom_jvp, nondiff_argnums=(2, 3))
 def _relu(mean, std, order, leak=0.0):
     r"""max(0, x) + leak min(0, x).
 
     Beyond the slope everything is even in $a = m/s$, because relu(x) = x + relu(-x). With $b = -|a|$ no two large numbers are
     subtracted, so float32 keeps its digits.
     """
+    shape = _relu_shape(mean, std, order, leak)
+    slope = leak + (1 - leak) * shape.cdf
+    return Expansion(mean * slope + (1 - leak) * std * shape.pdf, slope, std[None, :] * shape.curved, std**2 * shape.rest)
+
+
+class _ReluShape(NamedTuple):
+    """The parts of the expansion that depend on the ratio a = mean / std alone."""
+
+    ratio: Units
+    cdf: Units
+    pdf: Units
+    curved: Coefficients  # c_2 ... c_K of a unit with std one
+    rest: Units
+
+
+def _relu_shape(mean, std, order, leak) -> _ReluShape:
     ratio = _clip(mean / std)
     below = -jnp.abs(ratio)
     outside = 0.5 * erfc(-below / math.sqrt(2))
     cdf, pdf = jnp.where(ratio > 0, 1 - outside, outside), normal_pdf(ratio)
-    polynomials = hermite(ratio, max(order - 2, 0))
-    bend = (1 - leak) * std * pdf
-    curved = [(-1) ** k * bend * polynomials[k - 2] / _root_factorial(k) for k in range(2, order + 1)]
+    signs = np.array([(1 - leak) * (-1) ** k / _root_factorial(k) for k in range(2, order + 1)])
+    curved = hermite_rows(ratio, signs) * pdf[None, :]
     hinge = pdf + below * outside
     beyond_slope = (1 + below**2) * outside + below * pdf - hinge**2 - outside**2
-    slope = leak + (1 - leak) * cdf
-    rest = ((1 - leak) * std) ** 2 * beyond_slope - sum(c**2 for c in curved)
-    return Expansion(mean * slope + bend, slope, _stack(curved, mean), jnp.maximum(rest, 0.0))
+    rest = jnp.maximum((1 - leak) ** 2 * beyond_slope - (curved**2).sum(axis=0), 0.0)
+    return _ReluShape(ratio, cdf, pdf, curved, rest)
+
+
+@_relu.defjvp
+def _(order, leak, primals, tangents):
+    r"""With $c_k = s h_k(a)$ the derivative is a shift of the expansion itself: $h_k' = \sqrt{k+1}\, h_{k+1}$ (MATH 3)."""
+    (mean, std), (mean_dot, std_dot) = primals, tangents
+    found, further = _relu(mean, std, order, leak), _relu_shape(mean, std, order + 1, leak)
+    ratio, cdf, pdf, curved = further.ratio, further.cdf, further.pdf, further.curved[:-1]
+    raised = further.curved[1:] * jnp.sqrt(jnp.arange(3, order + 2, dtype=mean.dtype))[:, None]
+    outside = jnp.minimum(cdf, 1 - cdf)
+    hinge = pdf - jnp.abs(ratio) * outside
+    falling = -jnp.sign(ratio) * 2 * (hinge * (1 - outside) - outside * pdf)
+    rest = further.rest + further.curved[-1] ** 2
+    rest_slope = jnp.where(found.rest > 0, (1 - leak) ** 2 * falling - 2 * (curved * raised).sum(axis=0), 0.0)
+    moved = mean_dot - ratio * std_dot
+    return found, Expansion(
+        found.slope * mean_dot + (1 - leak) * pdf * std_dot,
+        (1 - leak) * pdf / std * moved,
+        curved * std_dot[None, :] + raised * moved[None, :],
+        std * (2 * rest * std_dot + rest_slope * moved),
+    )
 
 
 def _leaky_relu(mean, std, order):

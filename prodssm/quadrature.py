@@ -1,6 +1,7 @@
 """Integrals against a normal density, unit by unit: nodes, weights, and expectations that differentiate well."""
 
 import math
+from functools import partial
 from collections.abc import Callable
 
 import jax
@@ -75,6 +76,41 @@ def hermite(x: Array, order: int) -> list[Array]:
     for k in range(2, order + 1):
         values.append(x * values[-1] - (k - 1) * values[-2])
     return values[: order + 1]
+
+
+def hermite_rows(x: Float[Array, " n"], factors: np.ndarray) -> Float[Array, "k n"]:
+    """Hermite polynomials He_0, He_1, ... as rows, each times its factor: Horner's rule for all rows at once.
+
+    One expression on a matrix is compiled to one loop; the recursion from row to row would be one loop for each.
+    """
+    count = len(factors)
+    table = np.zeros((count, max(count, 1)))
+    for k in range(count):
+        table[k, : k + 1] = factors[k] * np.polynomial.hermite_e.herme2poly([0.0] * k + [1.0])
+    table = jnp.asarray(table, x.dtype)
+    total = jnp.broadcast_to(table[:, -1:], (count, x.size))
+    for power in range(count - 2, -1, -1):
+        total = total * x[None, :] + table[:, power : power + 1]
+    return total
+
+
+@partial(jax.custom_jvp, nondiff_argnums=(1,))
+def powers(x: Float[Array, " n"], exponents: tuple[int, ...]) -> Float[Array, "k n"]:
+    """Whole powers of x as rows, by squaring: one expression on a matrix, whatever the exponents."""
+    bits = np.asarray(exponents)[:, None]
+    total = jnp.ones((len(exponents), x.size), x.dtype)
+    square = x
+    for bit in range(max(exponents, default=0).bit_length()):
+        total = total * jnp.where(jnp.asarray(bits >> bit & 1 == 1), square[None, :], 1.0)
+        square = square * square
+    return total
+
+
+@powers.defjvp
+def _(exponents, primals, tangents):
+    lower = powers(primals[0], tuple(max(e - 1, 0) for e in exponents))
+    times = jnp.asarray(exponents, primals[0].dtype)[:, None]
+    return powers(primals[0], exponents), times * lower * tangents[0][None, :]
 
 
 def normal_pdf(x: Array) -> Array:

@@ -10,6 +10,7 @@ from itertools import combinations_with_replacement
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from prodssm.activations import Activation, Expansion, is_certain
@@ -18,6 +19,7 @@ from prodssm.gaussian import Channel, Gaussian, JointGaussian
 from prodssm.layers import Linear
 from prodssm.linalg import cholesky, sandwich
 from prodssm.network import Network
+from prodssm.quadrature import powers
 
 DEFAULT_ORDER = 4  # smaller error than the DVI formula everywhere on the grid of benchmarks/covariance_order.py
 DEFAULT_ORDER_SCALAR = 8  # for a one-dimensional state, where a unit costs O(order) and not O(units * order)
@@ -173,20 +175,20 @@ def _features(flow: Flow, x_cov: Array, scale: Array, coefficients: Float[Array,
     root = flow.slope @ cholesky(x_cov, jitter=jitter)
     if flow.factor is not None:
         root = jnp.concatenate([root, flow.factor], axis=1)
-    short = root / scale[:, None]
-    length = jnp.minimum((short**2).sum(axis=1), 1.0)
-    columns, own = [], jnp.zeros_like(length)
-    monomials: dict[tuple[int, ...], Array] = {(d,): short[:, d] for d in range(short.shape[1])}
-    for k, c in enumerate(coefficients, start=2):
-        monomials = {
-            powers: monomials[powers[:-1]] * short[:, powers[-1]]
-            for powers in combinations_with_replacement(range(short.shape[1]), k)
-        }
-        for powers, value in monomials.items():
-            count = math.factorial(k) / math.prod(math.factorial(powers.count(d)) for d in set(powers))
-            columns.append(c * value * math.sqrt(count))
-        own = own + c**2 * (1 - length**k)
-    return jnp.stack(columns, axis=1), own
+    short = (root / scale[:, None]).T
+    length = jnp.minimum((short**2).sum(axis=0), 1.0)
+    orders = range(2, len(coefficients) + 2)
+    monomials = [
+        tuple(chosen.count(d) for d in range(len(short)))
+        for k in orders
+        for chosen in combinations_with_replacement(range(len(short)), k)
+    ]
+    count = [math.factorial(sum(m)) / math.prod(math.factorial(e) for e in m) for m in monomials]
+    features = jnp.sqrt(jnp.asarray(count, short.dtype))[:, None] * coefficients[np.array([sum(m) - 2 for m in monomials])]
+    for d, direction in enumerate(short):
+        features = features * powers(direction, tuple(m[d] for m in monomials))
+    own = (coefficients**2 * (1 - powers(length, tuple(orders)))).sum(axis=0)
+    return features.T, own
 
 
 def _with_carried_weights(network: Network, z: JointGaussian, control: Array | None, order: int) -> Channel:
