@@ -101,6 +101,7 @@ def step(finder: Finder, belief: Belief, y: Array, u: Array | None, dt: Array, t
 def walk(finder: Finder, frames: Frames, *, keep_channels: bool = False) -> tuple[Any, tuple[Any, Any, Array]]:
     """The recursion over time: filtered beliefs (and channels), log evidence, and the belief after the last move."""
 
+    @jax.checkpoint  # a gradient keeps beliefs alone and works the rest out again: less memory, and less time too
     def body(belief, now):
         t, y, u, dt = now
         filtered, channel, following, log_evidence = step(finder, belief, y, u, dt, t)

@@ -1,16 +1,23 @@
-"""What training maximises: the evidence of the data with the weights integrated out, and the paper's hyper-prior."""
+"""What training maximises: how well the model foresaw the data with the weights integrated out, and the paper's hyper-prior."""
 
-from typing import Any
+import math
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
-from prodssm.inference import Finder, walk
+from prodssm.checks import require_integer
+from prodssm.gaussian import Gaussian
+from prodssm.inference import Belief, Finder, walk
 from prodssm.layers import Linear
+from prodssm.linalg import settle
 from prodssm.model import StateSpaceModel
 from prodssm.network import Network
 from prodssm.series import Frames
+
+SCORES = ("evidence", "bound")
 
 
 def log_hyper_prior(network: Network) -> Float[Array, ""]:
@@ -36,30 +43,92 @@ def model_prior(model: StateSpaceModel) -> Float[Array, ""]:
     return sum((log_hyper_prior(network) for network in networks), jnp.zeros(()))
 
 
-def log_evidence(finder: Finder, frames: Frames) -> Float[Array, ""]:
-    """Log density of the observations of one series after the first, each given those before it (the filter's)."""
-    return walk(finder, frames)[1][2][1:].sum()
+def expected_log_prob(seen: Gaussian, noise: Float[Array, " y"], y: Float[Array, " y"]) -> Float[Array, ""]:
+    r"""$E[\log N(y; g, r)]$ for an output $g + N(0, r)$ of this belief: the term of the evidence lower bound (MATH 7.2).
+
+    By Jensen's inequality it is at most the log density itself. Coordinates of y that are NaN are left out.
+    """
+    there = ~jnp.isnan(y)
+    spread = (jnp.where(there, y, 0.0) - seen.mean) ** 2 + seen.var - noise
+    return jnp.where(there, -0.5 * (jnp.log(2 * math.pi * noise) + spread / noise), 0.0).sum()
 
 
-def log_posterior(
+class Objective(NamedTuple):
+    """What is maximised besides the hyper-prior.
+
+    Attributes:
+        horizons: How far ahead each observation is foreseen, in steps; several count equally. `(1,)` is the filter's own
+            evidence, the paper's objective.
+        score: "evidence", or "bound" for its lower bound (the paper's appendix).
+    """
+
+    horizons: tuple[int, ...] = (1,)
+    score: str = "evidence"
+
+    def check(self) -> "Objective":
+        """Itself, or an error."""
+        if not self.horizons or len(set(self.horizons)) < len(self.horizons):
+            raise ValueError(f"horizons must be one or more different numbers of steps, got {self.horizons}")
+        for steps in self.horizons:
+            require_integer("horizons", steps, least=1)
+        if self.score not in SCORES:
+            raise ValueError(f"score must be one of {', '.join(SCORES)}; got {self.score!r}")
+        return self
+
+    def foreseen(self, finder: Finder, frames: Frames) -> Float[Array, " time"]:
+        """How well each observation of one series was foreseen from those before it; zero for the first.
+
+        With several horizons it is the mean over those that reach back to an observation.
+        """
+        if self == Objective():
+            return walk(finder, frames)[1][2].at[0].set(0.0)
+        filtered = walk(finder, frames, keep_channels=True)[1][0]
+        length, longest = frames.dt.size, max(self.horizons)
+        ahead = jax.vmap(lambda belief, t: self._ahead(finder, frames, belief, t, longest))(filtered, jnp.arange(length))
+        # ahead[t, h - 1] scores the observation at t + h.
+        scores = [jnp.pad(ahead[:, h - 1], (h, 0))[:length] for h in self.horizons]
+        reached = np.sum([np.arange(length) >= h for h in self.horizons], axis=0)
+        return sum(scores, jnp.zeros(length, frames.y.dtype)) / jnp.asarray(np.maximum(reached, 1), frames.y.dtype)
+
+    def _ahead(self, finder: Finder, frames: Frames, belief: Belief, start: Array, longest: int) -> Float[Array, " h"]:
+        """How well the observations that follow were foreseen at one time."""
+        last = frames.dt.size - 1
+
+        @jax.checkpoint
+        def body(belief, t):
+            # Past the end there is nothing to foresee; the last frame stands in and its score is not used.
+            now = frames[jnp.minimum(t, last)]
+            # Settled, or the compiler works each belief out anew in everything that uses it, and takes minutes to say so.
+            following = jax.tree.map(settle, belief.advance(finder.transition(belief, now.u, now.dt, t)))
+            seen = following.state.advance(finder.emission(following, t + 1))
+            y = frames.y[jnp.minimum(t + 1, last)]
+            if self.score == "bound":
+                return following, expected_log_prob(seen, finder.model.measurement_noise, y)
+            return following, seen.log_prob(y)
+
+        return jax.lax.scan(body, belief, start + jnp.arange(longest))[1]
+
+
+def mean_foreseen(
+    objective: Objective,
     model: StateSpaceModel,
     batch: Frames,
+    scored: Float[Array, "batch time"],
     *,
     method: str,
     options: dict[str, Any],
-    prior_weight: Array | float,
-    share: Array | float,
 ) -> Float[Array, ""]:
-    """Type-II maximum a posteriori: evidence of the batch, scaled up to all data, plus the weighted hyper-prior.
+    """How well a batch of series was foreseen, per observed value.
 
     Args:
+        objective: What counts.
         model: The model.
         batch: Frames with a batch axis.
+        scored: One where an observation counts, else zero.
         method: How channels are found.
         options: For the method.
-        prior_weight: Weight of the hyper-prior; 1 is the paper's.
-        share: Share of all series that the batch is.
     """
     finder = Finder(model, options, method)
-    evidence = jax.vmap(lambda frames: log_evidence(finder, frames))(batch).sum()
-    return evidence / share + prior_weight * model_prior(model)
+    scores = jax.vmap(lambda frames: objective.foreseen(finder, frames))(batch)
+    values = (~jnp.isnan(batch.y)).sum(axis=-1, dtype=scored.dtype) * scored.at[:, 0].set(0.0)
+    return (scores * scored).sum() / jnp.maximum(values.sum(), 1.0)

@@ -1,7 +1,12 @@
-"""One compiled step, one loop: progress, the best state kept, Ctrl-C returns it, a history that can be plotted."""
+"""One compiled step, one loop: minibatches, early stopping, checkpoints that resume bit by bit, progress, a history."""
 
+import hashlib
+import json
+import os
+import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
 import equinox as eqx
@@ -10,24 +15,91 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import optax
-from jaxtyping import Array, PRNGKeyArray
+from jaxtyping import Array, Float, PRNGKeyArray
 from tqdm.auto import tqdm
 
 from prodssm.checks import require_integer, require_number
+from prodssm.methods import METHODS
 from prodssm.model import StateSpaceModel
-from prodssm.objective import log_posterior
+from prodssm.objective import Objective, mean_foreseen, model_prior
+from prodssm.persistence import flatten, read, restore, write
 from prodssm.series import Frames, Series, stack
 
-CHUNK = 25  # iterations per compiled call
+CHUNK = 25  # iterations per compiled call; progress, validation and checkpoints come between two of them
+SCHEDULES = ("constant", "cosine")
 
 
 @dataclass
 class History:
-    """What training saw: the objective per observed value, chunk by chunk."""
+    """What training saw, chunk by chunk.
+
+    Attributes:
+        iterations: Iterations done.
+        objective: What is maximised, per observed value, mean over the chunk.
+        validation: How well the held-out part was foreseen, per observed value; empty without one.
+        seconds: Time since the start.
+        stopped: Why training ended.
+    """
 
     iterations: list[int] = field(default_factory=list)
     objective: list[float] = field(default_factory=list)
+    validation: list[float] = field(default_factory=list)
+    seconds: list[float] = field(default_factory=list)
     stopped: str = "all iterations done"
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How to train. The defaults are the same for all problems; docs/recipe.md tells how they were found.
+
+    Attributes:
+        iterations: Steps of the optimiser.
+        learning_rate: Adam's, at its highest.
+        schedule: "cosine" (falls to a hundredth) or "constant".
+        clip: Largest norm of the gradient of the objective per observed value.
+        prior_weight: Weight of the hyper-prior; 1 is the paper's.
+        batch: Series (or windows) per step; None takes all series.
+        window: Length of the windows that are drawn from the series; None takes whole series.
+        objective: What is maximised besides the hyper-prior.
+        patience: Iterations without progress on the held-out part after which to stop.
+    """
+
+    iterations: int = 1000
+    learning_rate: float = 5e-3
+    schedule: str = "constant"
+    clip: float = 1.0
+    prior_weight: float = 1.0
+    batch: int | None = None
+    window: int | None = None
+    objective: Objective = Objective()  # noqa: RUF009 - a named tuple
+    patience: int = 200
+
+    def check(self) -> "Recipe":
+        """Itself, or an error."""
+        require_integer("iterations", self.iterations, least=1)
+        require_integer("patience", self.patience, least=1)
+        for name in ("learning_rate", "clip"):
+            require_number(name, getattr(self, name))
+            if getattr(self, name) <= 0:
+                raise ValueError(f"{name} must be positive, got {getattr(self, name)}")
+        require_number("prior_weight", self.prior_weight)
+        if self.prior_weight < 0:
+            raise ValueError(f"prior_weight must not be negative, got {self.prior_weight}")
+        if self.schedule not in SCHEDULES:
+            raise ValueError(f"schedule must be one of {', '.join(SCHEDULES)}; got {self.schedule!r}")
+        if self.batch is not None:
+            require_integer("batch", self.batch, least=1)
+        if self.window is not None:
+            require_integer("window", self.window, least=2)
+        self.objective.check()
+        return self
+
+    def optimiser(self) -> optax.GradientTransformation:
+        """Adam behind a clipped gradient."""
+        rate = self.learning_rate
+        if self.schedule == "cosine":
+            rate = optax.cosine_decay_schedule(self.learning_rate, self.iterations, alpha=0.01)
+        return optax.chain(optax.clip_by_global_norm(self.clip), optax.adam(rate))
 
 
 def trainable(model: StateSpaceModel, *, measurement_noise: bool = True, initial: bool = True) -> Any:
@@ -40,98 +112,203 @@ def trainable(model: StateSpaceModel, *, measurement_noise: bool = True, initial
     return spec
 
 
+class Data(eqx.Module):
+    """Series as one batch, and which of their observations count."""
+
+    frames: Frames
+    lengths: Array
+    scored: Float[Array, "batch time"]
+    observed: float
+
+    @classmethod
+    def of(cls, series: Sequence[Series], begin: Sequence[int] | None = None) -> "Data":
+        """All observations but the first of each series, or those from `begin` on."""
+        frames = stack(series)
+        lengths = np.array([len(each) for each in series])
+        first = np.maximum(1, np.zeros(len(series), int) if begin is None else np.asarray(begin))
+        scored = (np.arange(frames.dt.shape[1])[None, :] >= first[:, None]).astype(frames.y.dtype)
+        observed = float((np.isfinite(np.asarray(frames.y)) * scored[:, :, None]).sum())
+        return cls(frames, jnp.asarray(lengths), jnp.asarray(scored), observed)
+
+    def batch(self, members: Array, starts: Array, window: int | None) -> tuple[Frames, Array]:
+        """Some of the series, or a window of each."""
+        frames, scored = self.frames[members], self.scored[members]
+        if window is None or window >= scored.shape[1]:
+            return frames, scored
+        cut = jax.vmap(lambda tree, start: jax.tree.map(lambda x: jax.lax.dynamic_slice_in_dim(x, start, window), tree))
+        return cut((frames, scored), starts)
+
+    def draw(self, key: PRNGKeyArray, size: int | None, window: int | None) -> tuple[Array, Array]:
+        """Members of one step's batch, without replacement as long as there are enough, and where their windows start."""
+        count = len(self.lengths)
+        members = jnp.arange(count)
+        if size is not None:
+            order = jr.permutation(jr.fold_in(key, 0), count)
+            members = order[jnp.arange(size) % count]
+        room = jnp.maximum(self.lengths[members] - (window or 0), 0)
+        return members, jr.randint(jr.fold_in(key, 1), members.shape, 0, room + 1)
+
+
+class Progress(eqx.Module):
+    """All that a run needs to go on where it stopped."""
+
+    learned: Any
+    state: Any
+    best: Any
+    best_value: Array
+    best_iteration: Array
+
+
 def train(
     model: StateSpaceModel,
     series: Sequence[Series],
+    recipe: Recipe,
     *,
-    iterations: int,
     key: PRNGKeyArray,
-    learning_rate: float = 5e-3,
-    clip: float = 1.0,
-    prior_weight: float = 1.0,
-    batch: int | None = None,
+    held_out: Data | None = None,
     method: str = "moments",
     options: dict[str, Any] | None = None,
     spec: Any = None,
+    checkpoint: str | os.PathLike[str] | None = None,
     progress: bool = True,
 ) -> tuple[StateSpaceModel, History]:
-    """Maximise the evidence and the hyper-prior by Adam.
+    """Maximise how well the data were foreseen, plus the hyper-prior, by Adam.
 
     Args:
         model: Where to start.
         series: The data; series of unequal length are welcome.
-        iterations: How many steps.
+        recipe: How.
         key: Randomness of minibatches (and of the method, if it samples).
-        learning_rate: Adam's.
-        clip: Largest norm of the gradient per observed value.
-        prior_weight: Weight of the hyper-prior; 1 is the paper's.
-        batch: Series per step; all of them if not given.
+        held_out: Data that are not trained on: training stops when they are no longer foreseen better.
         method: How channels are found.
         options: For the method.
         spec: Which leaves are learned; `trainable(model)` if not given.
+        checkpoint: A file to keep what a run needs to go on; if it is there already, the run goes on from it.
         progress: Show a bar with the current objective per observed value.
 
     Returns:
-        The model with the best objective seen, and the history.
+        The best model seen (by the held-out part if there is one, else by the objective), and the history.
     """
-    require_integer("iterations", iterations, least=1)
-    require_number("prior_weight", prior_weight)
-    data = stack(series)
-    count, size = len(series), len(series) if batch is None else min(batch, len(series))
-    observed = float(np.isfinite(np.asarray(data.y[:, 1:])).sum())
-    optimiser = optax.chain(optax.clip_by_global_norm(clip), optax.adam(learning_rate))
+    recipe.check()
+    if method not in METHODS:
+        raise ValueError(f"method must be one of {', '.join(METHODS)}; got {method!r}")
+    data = Data.of(series)
     learned, fixed = eqx.partition(model, trainable(model) if spec is None else spec)
-    state = optimiser.init(learned)
-    weight = jnp.asarray(prior_weight, data.y.dtype)
-    best, best_objective, history = learned, -np.inf, History()
-    bar = tqdm(total=iterations, disable=not progress, desc="training", unit="it")
+    task = Task(fixed, data, held_out, jnp.asarray(recipe.prior_weight, data.frames.y.dtype), options or {}, recipe, method)
+    nothing = jnp.asarray(-jnp.inf)
+    run = Progress(learned, recipe.optimiser().init(learned), learned, nothing, jnp.asarray(0))
+    history, identity = History(), _identity(run, task, key)
+    if checkpoint is not None and Path(checkpoint).exists():
+        run, history = _resume(checkpoint, run, identity)
+    clock = time.monotonic() - (history.seconds[-1] if history.seconds else 0.0)
+    bar = tqdm(total=recipe.iterations, initial=sum(history.iterations[-1:]), disable=not progress, desc="training", unit="it")
     try:
-        for begin in range(0, iterations, CHUNK):
-            length = min(CHUNK, iterations - begin)
-            chunk_key = jr.fold_in(key, begin)
-            picks = _draw_batches(chunk_key, length, count, size)
-            learned, state, values = _run_chunk(
-                learned, state, fixed, data, picks, chunk_key, weight, observed, size / count, optimiser, method, options or {}
-            )
-            objective = float(values.mean())
-            history.iterations.append(begin + length)
-            history.objective.append(objective)
-            if not np.isfinite(objective):
-                history.stopped = "the objective was no longer finite; the best model so far is returned"
-                break
-            if objective > best_objective:
-                best, best_objective = learned, objective
+        while not _is_over(run, history, task):
+            done = history.iterations[-1] if history.iterations else 0
+            length = min(CHUNK, recipe.iterations - done)
+            run, objective, validation = _run_chunk(run, task, jr.fold_in(key, done), done + length, length)
+            history.iterations.append(done + length)
+            history.objective.append(float(objective))
+            history.validation += [] if held_out is None else [float(validation)]
+            history.seconds.append(time.monotonic() - clock)
+            if checkpoint is not None:
+                _keep(checkpoint, run, history, identity)
             bar.update(length)
-            bar.set_postfix_str(f"objective {objective:.4f} per value")
+            bar.set_postfix_str(_postfix(history))
     except KeyboardInterrupt:
         history.stopped = "interrupted; the best model so far is returned"
     finally:
         bar.close()
-    return eqx.combine(best, fixed), history
+    return eqx.combine(run.best, fixed), history
 
 
-def _draw_batches(key: PRNGKeyArray, length: int, count: int, size: int) -> Array:
-    """Members of each step's batch, without replacement within it."""
-    if size == count:
-        return jnp.broadcast_to(jnp.arange(count), (length, count))
-    return jax.vmap(lambda k: jr.permutation(k, count)[:size])(jr.split(key, length))
+class Task(eqx.Module):
+    """What does not change from one iteration to the next."""
+
+    fixed: Any
+    data: Data
+    held_out: Data | None
+    prior_weight: Array
+    options: dict[str, Any]
+    recipe: Recipe = eqx.field(static=True)
+    method: str = eqx.field(static=True)
+
+    def objective(self, learned: Any, key: PRNGKeyArray) -> Float[Array, ""]:
+        """What is maximised, on one batch, per observed value."""
+        model = eqx.combine(learned, self.fixed)
+        draw_key, method_key = jr.split(key)
+        batch, scored = self.data.batch(*self.data.draw(draw_key, self.recipe.batch, self.recipe.window), self.recipe.window)
+        options = self.options | {"key": method_key} if "key" in self.options else self.options
+        found = mean_foreseen(self.recipe.objective, model, batch, scored, method=self.method, options=options)
+        return found + self.prior_weight * model_prior(model) / self.data.observed
+
+    def validation(self, learned: Any) -> Float[Array, ""]:
+        """How well the held-out part is foreseen."""
+        assert self.held_out is not None
+        model, held = eqx.combine(learned, self.fixed), self.held_out
+        return mean_foreseen(self.recipe.objective, model, held.frames, held.scored, method=self.method, options=self.options)
 
 
 @eqx.filter_jit
-def _run_chunk(learned, state, fixed, data: Frames, picks, key, weight, observed, share, optimiser, method, options):
+def _run_chunk(run: Progress, task: Task, key: PRNGKeyArray, done: Any, length: int) -> tuple[Progress, Array, Array]:
     """Some iterations in one compiled loop, so that a small model does not wait for Python."""
+    optimiser = task.recipe.optimiser()
 
-    def loss(parameters, members, step_key):
-        chosen = options | {"key": step_key} if "key" in options else options
-        model = eqx.combine(parameters, fixed)
-        value = log_posterior(model, data[members], method=method, options=chosen, prior_weight=weight, share=share)
-        return -value / observed
+    def body(carry, key):
+        learned, state = carry
+        value, grads = jax.value_and_grad(lambda p: -task.objective(p, key))(learned)
+        updates, state = optimiser.update(grads, state, learned)
+        return (eqx.apply_updates(learned, updates), state), -value
 
-    def body(carry, now):
-        parameters, state = carry
-        value, grads = jax.value_and_grad(loss)(parameters, *now)
-        updates, state = optimiser.update(grads, state, parameters)
-        return (eqx.apply_updates(parameters, updates), state), -value
+    (learned, state), values = jax.lax.scan(body, (run.learned, run.state), jr.split(key, length))
+    objective = values.mean()
+    value = objective if task.held_out is None else task.validation(learned)
+    better = value > run.best_value
+    best = jax.tree.map(lambda new, old: jnp.where(better, new, old), learned, run.best)
+    best_value = jnp.where(better, value, run.best_value)
+    return Progress(learned, state, best, best_value, jnp.where(better, done, run.best_iteration)), objective, value
 
-    (learned, state), values = jax.lax.scan(body, (learned, state), (picks, jr.split(key, len(picks))))
-    return learned, state, values
+
+def _is_over(run: Progress, history: History, task: Task) -> bool:
+    """Whether training is done, and why."""
+    if not history.iterations:
+        return False
+    if not np.isfinite(history.objective[-1]):
+        history.stopped = "the objective was no longer finite; the best model so far is returned"
+        return True
+    if task.held_out is not None and history.iterations[-1] - int(run.best_iteration) >= task.recipe.patience:
+        history.stopped = f"no progress on the held-out part since iteration {int(run.best_iteration)}; that model is returned"
+        return True
+    return history.iterations[-1] >= task.recipe.iterations
+
+
+def _postfix(history: History) -> str:
+    held = f", held out {history.validation[-1]:.4f}" if history.validation else ""
+    return f"log likelihood {history.objective[-1]:.4f}{held} per value"
+
+
+# Checkpoints
+
+
+def _identity(run: Progress, task: Task, key: PRNGKeyArray) -> str:
+    """A fingerprint of where a run starts and what it is given: a checkpoint of anything else is not continued."""
+    digest = hashlib.sha256(json.dumps([asdict(task.recipe), task.method], sort_keys=True).encode())
+    for name, array in flatten((run.learned, task.fixed, task.data, task.held_out, task.options, key)).items():
+        digest.update(name.encode() + str(array.dtype).encode() + np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()
+
+
+def _keep(path: str | os.PathLike[str], run: Progress, history: History, identity: str) -> None:
+    config = {"identity": identity, "iterations": history.iterations}
+    numbers = {f"history.{name}": np.asarray(getattr(history, name), float) for name in ("objective", "validation", "seconds")}
+    write(path, "checkpoint", config, flatten(run) | numbers)
+
+
+def _resume(path: str | os.PathLike[str], template: Progress, identity: str) -> tuple[Progress, History]:
+    stored = read(path)
+    if stored.kind != "checkpoint" or stored.config.get("identity") != identity:
+        raise ValueError(
+            f"checkpoint {path} belongs to another run (other data, settings or seed); delete it or choose another path"
+        )
+    numbers = {name: stored.arrays.pop(f"history.{name}").tolist() for name in ("objective", "validation", "seconds")}
+    return restore(template, stored.arrays), History(iterations=stored.config["iterations"], **numbers)

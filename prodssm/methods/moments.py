@@ -17,7 +17,7 @@ from prodssm.activations import Activation, Expansion, is_certain
 from prodssm.checks import require_integer
 from prodssm.gaussian import Channel, Gaussian, JointGaussian
 from prodssm.layers import Linear
-from prodssm.linalg import cholesky, sandwich
+from prodssm.linalg import cholesky, sandwich, settle
 from prodssm.network import Network
 from prodssm.quadrature import powers
 
@@ -127,7 +127,8 @@ def _activate(activation: Activation, flow: Flow, x_cov: Array, order: int) -> F
     # A matrix that is needed anyway has the variances on its diagonal.
     whole = x_cov if thin else flow.whole(x_cov)
     var = flow.var(x_cov) if thin else jnp.diag(whole)
-    found = activation.expand(flow.mean, var, order)
+    center, var = settle(flow.mean), settle(var)
+    found = activation.expand(center, var, order)
     scale = jnp.sqrt(jnp.where(is_certain(flow.mean, var), 1.0, var))
     tilt = found.slope
     slope = jnp.diag(tilt) if flow.slope is None else tilt[:, None] * flow.slope
@@ -149,10 +150,7 @@ def _bend(found: Expansion, scale: Array, whole: Array, noise: Array) -> tuple[A
     That is the sum of (c_k c_k') * R^k from k = 2 on, elementwise, by Horner's rule, and the variance left over.
     """
     inverse = 1 / scale
-    # XLA fuses cheap arithmetic into the loop over all pairs and repeats it for each of them, but never a division: dividing
-    # by a one that it cannot see through has every unit's expansion worked out once.
-    one = jnp.where(scale > 0, jnp.ones_like(scale), 2.0)
-    found = jax.tree.map(lambda part: part / jnp.broadcast_to(one, part.shape), found)
+    found = jax.tree.map(settle, found)  # or every pair of units would work out both expansions anew
     added = jnp.diag(found.rest)
     if len(found.curved):
         correlation = jnp.clip(whole * inverse[:, None] * inverse[None, :], -1.0, 1.0)
