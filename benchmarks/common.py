@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 if "--all-cores" not in sys.argv and hasattr(os, "sched_setaffinity"):
     os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
@@ -61,6 +61,31 @@ def interleaved(functions: dict[str, Callable[[], Any]], *, seconds: float = 0.5
                 jax.block_until_ready(function())
             times[name].append((time.perf_counter() - start) / repeats[name])
     return {name: float(np.median(found)) for name, found in times.items()}
+
+
+class Compiled(NamedTuple):
+    """A function bound to its arguments and ready to run, the seconds that compiling it took, and its peak bytes."""
+
+    run: Callable[[], Any]
+    seconds: float
+    bytes: int
+
+
+def compiled(function: Callable[..., Any], *arguments: Any) -> Compiled:
+    """Trace and compile a function of arrays; the peak counts arguments, results and all that is kept in between."""
+    begin = time.perf_counter()
+    program = jax.jit(function).lower(*arguments).compile()
+    seconds = time.perf_counter() - begin
+    found: Any = program.memory_analysis()
+    peak = found.argument_size_in_bytes + found.output_size_in_bytes + found.temp_size_in_bytes
+    return Compiled(lambda: program(*arguments), seconds, peak)
+
+
+def verdict(claim: str, ratio: float, *, least: float | None = None, most: float | None = None) -> dict[str, Any]:
+    """A row that holds a measured ratio against what we promise."""
+    bounds = {name: bound for name, bound in (("least", least), ("most", most)) if bound is not None}
+    holds = (least is None or ratio >= least) and (most is None or ratio <= most)
+    return {"claim": claim, "ratio": float(ratio)} | bounds | ({"holds": bool(holds)} if bounds else {})
 
 
 def exponent(sizes: Iterable[float], costs: Iterable[float]) -> float:

@@ -16,7 +16,9 @@ from prodssm.checks import as_array, require_integer
 from prodssm.gaussian import Channel, Gaussian, JointGaussian
 from prodssm.linalg import safe_sqrt, symmetrise
 from prodssm.methods import METHODS
+from prodssm.methods.moments import twin_moments, twin_outputs
 from prodssm.model import StateSpaceModel
+from prodssm.network import Network
 from prodssm.series import Frames, Series, as_series
 
 Belief = Gaussian | JointGaussian
@@ -185,6 +187,11 @@ def forecast(
         `.mean` (steps, y), `.cov` (steps, y, y), `.interval(0.95)`, and the states behind them.
     """
     series = _check(model, series, method)
+    return _forecast(Finder(model, options, method), series.frames, *future(model, series, steps, u, dt))
+
+
+def future(model: StateSpaceModel, series: Series, steps: int, u: Any, dt: Any) -> tuple[Array | None, Array]:
+    """Controls and time steps from the last observation on, checked."""
     require_integer("steps", steps, least=1)
     if model.u_size:
         u = jnp.zeros((0, model.u_size), series.y.dtype) if u is None and steps == 1 else u
@@ -194,30 +201,77 @@ def forecast(
         if u.shape[0] < steps - 1 or u.shape[1] != model.u_size:
             raise ValueError(f"u must have shape ({steps - 1} or more, {model.u_size}) for {steps} steps, got {u.shape}")
         assert series.u is not None
-        u = jnp.concatenate([series.u[-1:], u[: steps - 1]])
+        u = jnp.concatenate([series.u[-1:], u[: steps - 1].astype(series.u.dtype)])
     elif u is not None:
         raise ValueError("u must not be given: the model's transition has no control inputs")
     last = series.dt[-1:]
     gaps = jnp.repeat(last, steps) if dt is None else jnp.concatenate([last, as_array("dt", dt, ndim=1)[: steps - 1]])
     if gaps.shape != (steps,):
         raise ValueError(f"dt must have at least {steps - 1} entries, got {gaps.size - 1}")
-    return _forecast(Finder(model, options, method), series.frames, u, gaps)
+    return u, gaps
+
+
+def latest(finder: Finder, frames: Frames) -> Belief:
+    """The belief after the last observation."""
+    belief = walk(finder, frames[:-1])[0]
+    return belief.condition(finder.emission(belief, frames.dt.size - 1), frames.y[-1])[0]
 
 
 @eqx.filter_jit
 def _forecast(finder: Finder, frames: Frames, u: Array | None, gaps: Array) -> Forecast:
-    now = frames.dt.size - 1
-    belief = walk(finder, frames[:-1])[0]
-    filtered, _ = belief.condition(finder.emission(belief, now), frames.y[-1])
-
     def body(belief, ahead):
         t, control, dt = ahead
         following = belief.advance(finder.transition(belief, control, dt, t))
         seen = following.state.advance(finder.emission(following, t + 1))
         return following, (seen.mean, symmetrise(seen.cov), following.mean, symmetrise(following.cov))
 
-    times = now + jnp.arange(gaps.size)
-    return Forecast(*jax.lax.scan(body, filtered, (times, u, gaps))[1])
+    times = frames.dt.size - 1 + jnp.arange(gaps.size)
+    return Forecast(*jax.lax.scan(body, latest(finder, frames), (times, u, gaps))[1])
+
+
+@eqx.filter_jit
+def split_variances(finder: Finder, frames: Frames, u: Array | None, gaps: Array) -> tuple[Array, Array]:
+    """Variances of the forecast outputs without measurement noise, and what of them comes from not knowing the weights.
+
+    The latter is the covariance between twins: two futures with the same weights, and all else drawn for each (MATH 7.3).
+    """
+    model, order = finder.model, finder.options.get("order")
+
+    def body(carry, ahead):
+        belief, twins = carry
+        t, control, dt = ahead
+        channel = finder.transition(belief, control, dt, t)
+        _, moved = twin_moments(model.transition, belief, twins, control, order)
+        if model.residual:
+            across = (channel.slope - jnp.eye(len(twins), dtype=twins.dtype)) @ twins + channel.weight_slope @ belief.cross.T
+            moved = twins + across + across.T + dt**2 * moved
+        following = belief.advance(channel)
+        seen = following.state.advance(finder.emission(following, t + 1))
+        shown = moved if model.emission is None else twin_outputs(model.emission.at_mean(), following.state, moved, order)
+        return (following, moved), (jnp.diag(seen.cov) - model.measurement_noise, jnp.diag(shown))
+
+    belief = latest(finder, frames)
+    assert isinstance(belief, JointGaussian)
+    start = belief.weights.solve(belief.cross) @ belief.cross.T
+    times = frames.dt.size - 1 + jnp.arange(gaps.size)
+    return jax.lax.scan(body, (belief, start), (times, u, gaps))[1]
+
+
+@eqx.filter_jit
+def sample_futures(finder: Finder, frames: Frames, u: Array | None, gaps: Array, *, key: PRNGKeyArray, samples: int) -> Array:
+    """Outputs without measurement noise along sampled futures of a series, (samples, steps, y)."""
+    model, belief = finder.model, latest(finder, frames)
+
+    def future_of(key):
+        start_key, walk_key = jr.split(key)
+        if isinstance(belief, JointGaussian):
+            drawn = belief.dense().sample(key=start_key)
+            x, network = drawn[: model.x_size], model.transition.with_weights(drawn[model.x_size :])
+        else:
+            x, network = belief.sample(key=start_key), model.transition
+        return _follow(model, network, x, u, gaps, walk_key)[1]
+
+    return jax.vmap(future_of)(jr.split(key, samples))
 
 
 def simulate(
@@ -246,29 +300,32 @@ def simulate(
 
 @eqx.filter_jit
 def _simulate(model: StateSpaceModel, key: Array, u: Array | None, gaps: Array):
-    start_key, weight_key, walk_key = jr.split(key, 3)
-    network = {"global": model.transition.sample(weight_key), "point": model.transition.at_mean()}.get(
-        model.weights, model.transition
-    )
+    start_key, weight_key, walk_key, noise_key = jr.split(key, 4)
+    network = model.transition.sample(weight_key) if model.weights == "global" else model.transition
+    # The move after the last observation leads nowhere, and the first observation is before any move.
+    first = model.initial.sample(key=start_key)
+    later, seen = _follow(model, network, first, None if u is None else u[:-1], gaps[:-1], walk_key)
+    shown = first if model.emission is None else model.emission(first)
+    states, outputs = jnp.concatenate([first[None], later]), jnp.concatenate([shown[None], seen])
+    noise = jr.normal(noise_key, outputs.shape, outputs.dtype) * jnp.sqrt(model.measurement_noise)[None, :]
+    return states, outputs + noise
+
+
+def _follow(model: StateSpaceModel, network: Network, x: Array, u: Array | None, gaps: Array, key: PRNGKeyArray):
+    """One path from a state: the states after each move, and the outputs there without measurement noise."""
+    network = network.at_mean() if model.weights == "point" else network
 
     def body(x, now):
         control, dt, key = now
-        keys = jr.split(key, 4)
-        seen = x if model.emission is None else model.emission(x)
-        y = seen + jnp.sqrt(model.measurement_noise) * jr.normal(keys[0], seen.shape, x.dtype)
+        move_key, var_key, noise_key = jr.split(key, 3)
         inputs = x if control is None else jnp.concatenate([x, control])
-        moved = network.sample_output(inputs, key=keys[1])
-        if model.process_network is None:
-            var = model.process_variances(Gaussian.certain(x), control)
-        else:
-            raw = model.process_network.sample_output(inputs, key=keys[3])
-            var = 1e-6 + jax.nn.softplus(raw)
-        noise = jr.normal(keys[2], x.shape, x.dtype)
+        moved = network.sample_output(inputs, key=move_key)
+        var = model.sample_process_variances(inputs, key=var_key)
+        noise = jr.normal(noise_key, x.shape, x.dtype)
         following = x + dt * moved + jnp.sqrt(dt * var) * noise if model.residual else moved + jnp.sqrt(var) * noise
-        return following, (x, y)
+        return following, (following, following if model.emission is None else model.emission(following))
 
-    first = model.initial.sample(key=start_key)
-    return jax.lax.scan(body, first, (u, gaps, jr.split(walk_key, gaps.size)))[1]
+    return jax.lax.scan(body, x, (u, gaps, jr.split(key, gaps.size)))[1]
 
 
 def _check(model: StateSpaceModel, series: Any, method: str) -> Series:

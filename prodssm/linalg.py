@@ -106,7 +106,7 @@ def unwhiten(white: Float[Array, "y n"], root: Float[Array, "n n"], var: Float[A
 
 
 def settle(x: Array) -> Array:
-    """x itself, worked out once, and its gradient too.
+    """X itself, worked out once, and its gradient too.
 
     XLA fuses cheap arithmetic into every loop that uses it and repeats it there, but never a division: this one is by a one
     that it cannot see through.

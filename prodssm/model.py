@@ -3,8 +3,9 @@
 from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PRNGKeyArray
 
 from prodssm.activations import ACTIVATIONS
 from prodssm.checks import as_array, require_covariance, require_finite, require_variances
@@ -134,6 +135,13 @@ class StateSpaceModel(eqx.Module):
         c = moments(self.process_network, state, control, order=1)
         assert c.cov is not None
         return VARIANCE_FLOOR + ACTIVATIONS["softplus"].expand(c.mean, jnp.diag(c.cov), order=1).mean
+
+    def sample_process_variances(self, inputs: Float[Array, " i"], *, key: PRNGKeyArray) -> Float[Array, " x"]:
+        """Variances of the process noise at one state and control, with the weights of their network drawn."""
+        if self.log_process_noise is not None:
+            return jnp.exp(self.log_process_noise)
+        assert self.process_network is not None
+        return VARIANCE_FLOOR + jax.nn.softplus(self.process_network.sample_output(inputs, key=key))
 
     def transition_channel(
         self,

@@ -40,6 +40,7 @@ class Network(eqx.Module):
         *,
         key: PRNGKeyArray,
         log_var: float = START_LOG_VAR,
+        spread: float | None = None,
     ) -> "Network":
         """A network of these layer sizes with random means (He et al. for the weights, uniform biases).
 
@@ -49,6 +50,7 @@ class Network(eqx.Module):
             uncertain: Whether weights and biases have a variance.
             key: Randomness for the means.
             log_var: Log variance that every weight and bias starts with.
+            spread: If given, units of the first layer bend where inputs are, at points drawn from N(0, spread^2).
 
         Returns:
             The network.
@@ -63,6 +65,9 @@ class Network(eqx.Module):
             last = len(weights) == len(sizes) - 2
             weights.append(jr.normal(weight_key, (fan_out, fan_in)) * ((1.0 if last else 2.0) / fan_in) ** 0.5)
             biases.append(jr.uniform(bias_key, (fan_out,), minval=-1.0, maxval=1.0) / fan_in**0.5)
+        if spread is not None and len(sizes) > 2:
+            at = spread * jr.normal(jr.fold_in(key, len(sizes)), weights[0].shape)
+            biases[0] = -(weights[0] * at).sum(axis=1)
         if not uncertain:
             return cls.from_arrays(weights, biases, activation)
         constant = float(np.exp(log_var))
@@ -153,6 +158,18 @@ class Network(eqx.Module):
     def at_mean(self) -> "Network":
         """The same network with certain weights at their means."""
         return self._replace([layer.at_mean() for layer in self.linears])
+
+    def scaled(self, factor: float) -> "Network":
+        """The same network with its output's mean weights multiplied by a factor."""
+        last = self.linears[-1]
+        smaller = Linear(factor * last.weight, factor * last.bias, last.weight_log_var, last.bias_log_var)
+        return self._replace([*self.linears[:-1], smaller])
+
+    def shifted(self, bias: float) -> "Network":
+        """The same network with its output's mean biases moved."""
+        last = self.linears[-1]
+        moved = Linear(last.weight, last.bias + bias, last.weight_log_var, last.bias_log_var)
+        return self._replace([*self.linears[:-1], moved])
 
     def given(self, control: Float[Array, " u"] | None) -> "Network":
         """The network as a function of the state alone, its last inputs being a known control."""

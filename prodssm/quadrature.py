@@ -1,8 +1,8 @@
 """Integrals against a normal density, unit by unit: nodes, weights, and expectations that differentiate well."""
 
 import math
-from functools import partial
 from collections.abc import Callable
+from functools import partial
 
 import jax
 import jax.numpy as jnp

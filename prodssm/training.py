@@ -57,18 +57,18 @@ class Recipe:
         learning_rate: Adam's, at its highest.
         schedule: "cosine" (falls to a hundredth) or "constant".
         clip: Largest norm of the gradient of the objective per observed value.
-        prior_weight: Weight of the hyper-prior; 1 is the paper's.
+        prior_weight: Weight of the hyper-prior; the paper has 1.
         batch: Series (or windows) per step; None takes all series.
         window: Length of the windows that are drawn from the series; None takes whole series.
         objective: What is maximised besides the hyper-prior.
         patience: Iterations without progress on the held-out part after which to stop.
     """
 
-    iterations: int = 1000
-    learning_rate: float = 5e-3
-    schedule: str = "constant"
+    iterations: int = 500
+    learning_rate: float = 0.01
+    schedule: str = "cosine"
     clip: float = 1.0
-    prior_weight: float = 1.0
+    prior_weight: float = 0.2
     batch: int | None = None
     window: int | None = None
     objective: Objective = Objective()  # noqa: RUF009 - a named tuple
@@ -206,7 +206,9 @@ def train(
         while not _is_over(run, history, task):
             done = history.iterations[-1] if history.iterations else 0
             length = min(CHUNK, recipe.iterations - done)
-            run, objective, validation = _run_chunk(run, task, jr.fold_in(key, done), done + length, length)
+            run, objective, validation = _run_chunk(
+                run, task, jr.fold_in(key, done), jnp.asarray(done + length), jnp.asarray(length)
+            )
             history.iterations.append(done + length)
             history.objective.append(float(objective))
             history.validation += [] if held_out is None else [float(validation)]
@@ -250,18 +252,20 @@ class Task(eqx.Module):
 
 
 @eqx.filter_jit
-def _run_chunk(run: Progress, task: Task, key: PRNGKeyArray, done: Any, length: int) -> tuple[Progress, Array, Array]:
+def _run_chunk(run: Progress, task: Task, key: PRNGKeyArray, done: Array, length: Array) -> tuple[Progress, Array, Array]:
     """Some iterations in one compiled loop, so that a small model does not wait for Python."""
     optimiser = task.recipe.optimiser()
 
-    def body(carry, key):
-        learned, state = carry
-        value, grads = jax.value_and_grad(lambda p: -task.objective(p, key))(learned)
+    def body(n, carry):
+        learned, state, total = carry
+        value, grads = jax.value_and_grad(lambda p: -task.objective(p, jr.fold_in(key, n)))(learned)
         updates, state = optimiser.update(grads, state, learned)
-        return (eqx.apply_updates(learned, updates), state), -value
+        return eqx.apply_updates(learned, updates), state, total - value
 
-    (learned, state), values = jax.lax.scan(body, (run.learned, run.state), jr.split(key, length))
-    objective = values.mean()
+    # A loop whose length is a number like any other: the last, shorter chunk is not compiled again.
+    nothing = jnp.zeros((), task.prior_weight.dtype)
+    learned, state, total = jax.lax.fori_loop(0, length, body, (run.learned, run.state, nothing))
+    objective = total / length
     value = objective if task.held_out is None else task.validation(learned)
     better = value > run.best_value
     best = jax.tree.map(lambda new, old: jnp.where(better, new, old), learned, run.best)

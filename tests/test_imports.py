@@ -10,6 +10,7 @@ import prodssm
 ROOMS = ["checks", "metrics", "persistence"]
 ROOMS += ["linalg", "gaussian", "weights", "quadrature", "activations", "layers", "network", "methods"]
 ROOMS += ["model", "series", "datasets", "inference", "objective", "training"]
+ROOMS += ["assembly", "checking", "estimators"]
 PACKAGE = Path(prodssm.__file__).parent
 
 

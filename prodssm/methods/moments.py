@@ -47,7 +47,7 @@ def moments(
         order = DEFAULT_ORDER_SCALAR if belief.mean.size == 1 else DEFAULT_ORDER
     require_integer("order", order, least=1)
     if isinstance(belief, JointGaussian):
-        return _with_carried_weights(network, belief, control, order)
+        return _with_carried_weights(network, belief, control, order)[0]
     return _with_fresh_weights(network.given(control), belief, order)
 
 
@@ -189,10 +189,17 @@ def _features(flow: Flow, x_cov: Array, scale: Array, coefficients: Float[Array,
     return features.T, own
 
 
-def _with_carried_weights(network: Network, z: JointGaussian, control: Array | None, order: int) -> Channel:
-    """Weights drawn once (MATH 2.3 to 2.5). Only the backward sweep at the end meets the axis of all weights."""
+def _with_carried_weights(
+    network: Network, z: JointGaussian, control: Array | None, order: int, twins: Array | None = None
+) -> tuple[Channel, Array]:
+    """Weights drawn once (MATH 2.3 to 2.5). Only the backward sweep at the end meets the axis of all weights.
+
+    `twins` is the covariance of the state with that of a twin: another run of the system with the same weights (MATH 7.3). All
+    that two runs share moves like the covariance itself; what is drawn anew for each of them they do not share.
+    """
     weights = z.weights
     mean, cov = z.mean, z.cov
+    between = jnp.zeros_like(cov) if twins is None else twins
     slope, noise = jnp.eye(mean.size, dtype=mean.dtype), jnp.zeros_like(cov)
     reach = weights.start(z.cross)
     certain = jnp.ones(1, mean.dtype)
@@ -211,23 +218,53 @@ def _with_carried_weights(network: Network, z: JointGaussian, control: Array | N
             through = weight if link.reach is None else weight @ link.reach
             shared = through @ (link.shared @ inputs)
             # Products of two deviations are uncorrelated with all that is Gaussian here (Isserlis): pure noise.
-            fresh = weights.spread(depth, _pad(cov, known.size)) + jnp.einsum("die,ejd->ij", toward, toward)
-            from_weights = weights.spread(depth, jnp.outer(inputs, inputs))
+            crossed = jnp.einsum("die,ejd->ij", toward, toward)
+            fresh = weights.spread(depth, _pad(cov, known.size)) + crossed
+            common = shared + shared.T + weights.spread(depth, jnp.outer(inputs, inputs))
+            between = sandwich(weight, between) + common + weights.spread(depth, _pad(between, known.size)) + crossed
             reach = weight @ reach + weights.enter(depth, inputs, reach)
             mean = matrix @ inputs + jnp.einsum("did->i", toward)
-            cov = sandwich(weight, cov) + shared + shared.T + from_weights + fresh
+            cov = sandwich(weight, cov) + common + fresh
             slope, noise = weight @ slope, sandwich(weight, noise) + fresh
             trail.append((weight, inputs))
             depth, known = depth + 1, certain
         else:
             var = jnp.diag(cov)
             found = layer.expand(mean, var, order)
-            tilt = found.slope
-            cov, noise = _bend(found, jnp.sqrt(jnp.where(is_certain(mean, var), 1.0, var)), cov, noise)
+            tilt, scale = found.slope, jnp.sqrt(jnp.where(is_certain(mean, var), 1.0, var))
+            cov, noise = _bend(found, scale, cov, noise)
+            between = _bend_twins(found, scale, between)
             mean = found.mean
             slope, reach = tilt[:, None] * slope, tilt[:, None] * reach
             trail.append((tilt, None))
-    return Channel(mean, slope, noise, cov, _weight_slope(trail, mean.size))
+    return Channel(mean, slope, noise, cov, _weight_slope(trail, mean.size)), between
+
+
+def _bend_twins(found: Expansion, scale: Array, twins: Array) -> Array:
+    """The covariance between twins behind an activation: the same sum, without the variance that each unit has for itself."""
+    shared = Expansion(found.mean, found.slope, found.curved, jnp.zeros_like(found.rest))
+    return _bend(shared, scale, twins, twins)[0]
+
+
+def twin_moments(
+    network: Network, belief: JointGaussian, twins: Float[Array, "x x"], control: Float[Array, " u"] | None, order: int | None
+) -> tuple[Channel, Float[Array, "y y"]]:
+    """As `moments` under a joint belief, together with the covariance between the outputs of twins (MATH 7.3)."""
+    return _with_carried_weights(network, belief, control, order or DEFAULT_ORDER, twins)
+
+
+def twin_outputs(network: Network, x: Gaussian, twins: Float[Array, "x x"], order: int | None) -> Float[Array, "y y"]:
+    """Covariance between the outputs of twins behind a network with certain weights, given that between their states."""
+    mean, cov = x.mean, x.cov
+    for layer in network.layers:
+        if isinstance(layer, Linear):
+            mean, cov, twins = layer(mean), sandwich(layer.weight, cov), sandwich(layer.weight, twins)
+        else:
+            var = jnp.diag(cov)
+            found = layer.expand(mean, var, order or DEFAULT_ORDER)
+            scale = jnp.sqrt(jnp.where(is_certain(mean, var), 1.0, var))
+            mean, cov, twins = found.mean, _bend(found, scale, cov, cov)[0], _bend_twins(found, scale, twins)
+    return twins
 
 
 def _weight_slope(trail: list[tuple[Array, Array | None]], outputs: int) -> Float[Array, "y w"]:

@@ -1,0 +1,78 @@
+"""Does the Gaussian assumption hold here? The deterministic forecast against futures sampled from the same model."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+
+# A forecast is trusted as long as its intervals keep what they promise; these are the errors that a user would notice.
+MEAN_TOLERANCE = 0.25  # of the sampled standard deviation
+STD_TOLERANCE = 1.25  # factor
+SIGMAS = 4.0  # standard errors of the sampling that are forgiven on top
+
+
+@dataclass(frozen=True)
+class Check:
+    """How far a deterministic forecast is from sampled futures of the same model, step by step.
+
+    Attributes:
+        mean_gap: Distance of the means in sampled standard deviations, (steps, y).
+        std_ratio: Standard deviation of the forecast over that of the samples, (steps, y).
+        coverage: Share of sampled futures inside the forecast's 95 % interval, (steps, y).
+        trusted: Number of first steps without a noticeable error.
+        samples: How many futures were sampled.
+        verdict: All of this in words.
+    """
+
+    mean_gap: Float[np.ndarray, "steps y"]
+    std_ratio: Float[np.ndarray, "steps y"]
+    coverage: Float[np.ndarray, "steps y"]
+    trusted: int
+    samples: int
+    verdict: str
+
+    @property
+    def holds(self) -> bool:
+        """Whether all steps can be trusted."""
+        return self.trusted == len(self.mean_gap)
+
+    def __str__(self) -> str:
+        """The verdict."""
+        return self.verdict
+
+
+def compare(mean: np.ndarray, std: np.ndarray, futures: np.ndarray) -> Check:
+    """Judge a forecast by sampled observations.
+
+    Args:
+        mean: Means of the forecast, (steps, y).
+        std: Its standard deviations.
+        futures: Sampled observations, (samples, steps, y).
+    """
+    samples = len(futures)
+    centred = futures - futures.mean(axis=0)
+    sampled = np.maximum(centred.std(axis=0, ddof=1), 1e-12)
+    kurtosis = (centred**4).mean(axis=0) / sampled**4
+    gap, ratio = np.abs(mean - futures.mean(axis=0)) / sampled, std / sampled
+    ratio_error = SIGMAS * np.sqrt(np.maximum(kurtosis - 1, 0.1) / (4 * samples))
+    fine = (gap <= MEAN_TOLERANCE + SIGMAS / np.sqrt(samples)) & (np.abs(np.log(ratio)) <= np.log(STD_TOLERANCE) + ratio_error)
+    failed = ~fine.all(axis=1)
+    trusted = int(np.argmax(failed)) if failed.any() else len(fine)
+    inside = (np.abs(futures - mean) <= 1.959964 * std).mean(axis=0)
+    return Check(gap, ratio, inside, trusted, samples, _verdict(gap, ratio, inside, trusted, samples))
+
+
+def _verdict(gap: np.ndarray, ratio: np.ndarray, inside: np.ndarray, trusted: int, samples: int) -> str:
+    steps = len(gap)
+    against = f"{samples} sampled futures"
+    if trusted == steps:
+        return f"The Gaussian forecast agrees with {against} over all {steps} steps."
+    # The channel that is worst at the last step, where errors are largest as a rule.
+    worst = int(np.argmax(np.abs(np.log(ratio[-1])) + gap[-1]))
+    size = ratio[-1, worst]
+    width = f"{size:.2g} times as wide as" if size >= 1 else f"{1 / size:.2g} times narrower than"
+    return (
+        f"The Gaussian forecast agrees with {against} for {trusted} of {steps} steps. At step {steps} it is {width} "
+        f"the samples in channel {worst}, its mean {gap[-1, worst]:.2g} standard deviations away, and its 95 % interval holds "
+        f"{100 * inside[-1, worst]:.0f} % of them. Forecast fewer steps, or use method='sampled'."
+    )

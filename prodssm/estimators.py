@@ -1,0 +1,609 @@
+"""The friendly face: one object that standardises, learns, filters, smooths, forecasts and explains itself."""
+
+import os
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray
+from sklearn.base import BaseEstimator
+from sklearn.exceptions import NotFittedError
+
+from prodssm.activations import ACTIVATIONS
+from prodssm.assembly import Settings, assemble
+from prodssm.checking import Check, compare
+from prodssm.checks import as_array, require_integer, require_number, require_variances
+from prodssm.gaussian import Gaussian
+from prodssm.inference import (
+    Beliefs,
+    Finder,
+    Forecast,
+    filter_states,
+    forecast,
+    future,
+    sample_futures,
+    simulate,
+    smooth_states,
+    split_variances,
+    step,
+)
+from prodssm.methods import METHODS
+from prodssm.methods.moments import moments
+from prodssm.model import StateSpaceModel
+from prodssm.objective import Objective
+from prodssm.persistence import flatten, read, restore, write
+from prodssm.series import Series, Standardiser, as_list
+from prodssm.training import Data, History, Recipe, train, trainable
+
+CHECK_STEPS, CHECK_SAMPLES = 20, 400  # of the small check at the end of a fit
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Variances of a forecast by where they come from, (steps, y) each; they add up to the variance of the forecast.
+
+    Attributes:
+        epistemic: From not knowing the weights; more data would take it away.
+        aleatoric: From process noise and from not knowing the state; it stays.
+        measurement: From measurement noise.
+    """
+
+    epistemic: Float[np.ndarray, "steps y"]
+    aleatoric: Float[np.ndarray, "steps y"]
+    measurement: Float[np.ndarray, "steps y"]
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """Beliefs about future observations, in the units of the data.
+
+    Attributes:
+        mean: (steps, y).
+        cov: (steps, y, y), measurement noise included.
+        state_mean: States behind them; in the units of the data if the emission is the identity.
+        state_cov: Their covariances.
+    """
+
+    mean: Float[Array, "steps y"]
+    cov: Float[Array, "steps y y"]
+    state_mean: Float[Array, "steps x"]
+    state_cov: Float[Array, "steps x x"]
+    _parts: Callable[[], Parts] = field(repr=False)
+
+    @property
+    def std(self) -> Float[Array, "steps y"]:
+        """Standard deviations, step by channel."""
+        return jnp.sqrt(jnp.diagonal(self.cov, axis1=1, axis2=2))
+
+    def interval(self, probability: float = 0.95) -> tuple[Float[Array, "steps y"], Float[Array, "steps y"]]:
+        """Lower and upper ends of central intervals, channel by channel."""
+        return Forecast(self.mean, self.cov, self.state_mean, self.state_cov).interval(probability)
+
+    def decompose(self) -> Parts:
+        """Where the variance comes from: the law of total variance over weights that are drawn once."""
+        return self._parts()
+
+
+@dataclass(frozen=True)
+class Transition:
+    """Belief about the next state at given states under the learned weights, without process noise."""
+
+    mean: Float[Array, "n x"]
+    var: Float[Array, "n x"]
+
+
+class Stream(eqx.Module):
+    """Where a stream is: the belief before the next observation, and how many there were."""
+
+    belief: Any
+    count: Array
+
+
+@dataclass(frozen=True)
+class OneStep:
+    """What a stream knows after one observation: the state now, and what it expects to see next."""
+
+    mean: Float[Array, " y"]
+    cov: Float[Array, "y y"]
+    state_mean: Float[Array, " x"]
+    state_cov: Float[Array, "x x"]
+
+
+class ProDSSM(BaseEstimator):
+    """A probabilistic deep state-space model: learned dynamics with uncertain weights, and inference without sampling.
+
+    Time: the initial belief is about the state at the first observation. At every step the model conditions on `y[t]`, then
+    moves to `t + 1` under the control `u[t]`.
+
+    Args:
+        latent_dim: Number of states; None takes the number of observed channels.
+        hidden: Hidden layer sizes of the transition network; () is a linear model.
+        activation: Its activation, by name or any elementwise function.
+        weights: "local" (redrawn at every step), "global" (drawn once) or "point" (no uncertainty).
+        method: "moments" (closed form), "linearised" (EKF), "unscented" (UKF) or "sampled" (Monte Carlo).
+        residual: Learn x + dt f(x) instead of f(x); needed for irregular time stamps.
+        process_noise: "constant", or hidden sizes of a network for a variance that depends on state and control.
+        emission: "identity", "linear", or hidden sizes of a network.
+        measurement_noise: Variance (one number or one per channel, in units of the data squared); None learns it.
+        prior_weight: Weight of the hyper-prior on the weights.
+        horizons: How many steps ahead training looks; (1,) is the likelihood of the filter.
+        objective: "evidence", or "bound" for the evidence lower bound.
+        iterations: Steps of the optimiser.
+        learning_rate: Of Adam.
+        schedule: "cosine" or "constant".
+        batch: Series or windows per step; None takes all series.
+        window: Length of training windows; None takes whole series.
+        validation: Share of the data held out for early stopping: whole series if there are five or more, else the end of each.
+        patience: Iterations without progress on that share after which to stop.
+        restarts: How often to train from new random weights; the best is kept.
+        noise_floor: Least measurement variance that is learned, as a share of a channel's variance.
+        order: Truncation order of the moment method; None chooses.
+        samples: Particles for method="sampled".
+        checkpoint: File that a killed run resumes from.
+        progress: Show a progress bar.
+        seed: Seed of all randomness.
+
+    Attributes:
+        ssm_: The learned `StateSpaceModel`, in standardised units.
+        history_: What training saw.
+        check_: A small check of the Gaussian assumption on the training data.
+
+    Example:
+        >>> y = np.sin(0.3 * np.arange(60))
+        >>> model = ProDSSM(hidden=(), residual=True, latent_dim=2, emission="linear", iterations=5, progress=False)
+        >>> model.fit(y).forecast(y, steps=10).mean.shape
+        (10, 1)
+    """
+
+    def __init__(
+        self,
+        latent_dim: int | None = None,
+        hidden: Sequence[int] = (50,),
+        activation: Any = "relu",
+        weights: str = "local",
+        method: str = "moments",
+        residual: bool = False,
+        process_noise: str | Sequence[int] = "constant",
+        emission: str | Sequence[int] = "identity",
+        measurement_noise: Any = None,
+        prior_weight: float = 0.2,
+        horizons: Sequence[int] = (1,),
+        objective: str = "evidence",
+        iterations: int = 500,
+        learning_rate: float = 0.01,
+        schedule: str = "cosine",
+        batch: int | None = None,
+        window: int | None = None,
+        validation: float = 0.0,
+        patience: int = 200,
+        restarts: int = 1,
+        noise_floor: float = 1e-6,
+        order: int | None = None,
+        samples: int = 64,
+        checkpoint: str | os.PathLike[str] | None = None,
+        progress: bool = True,
+        seed: int = 0,
+    ):
+        """Store the settings as they are; `fit` checks them."""
+        self.latent_dim, self.hidden, self.activation, self.weights = latent_dim, hidden, activation, weights
+        self.method, self.residual, self.process_noise, self.emission = method, residual, process_noise, emission
+        self.measurement_noise, self.prior_weight = measurement_noise, prior_weight
+        self.horizons, self.objective = horizons, objective
+        self.iterations, self.learning_rate, self.schedule, self.batch = iterations, learning_rate, schedule, batch
+        self.window, self.validation, self.patience, self.restarts = window, validation, patience, restarts
+        self.noise_floor, self.order, self.samples = noise_floor, order, samples
+        self.checkpoint, self.progress, self.seed = checkpoint, progress, seed
+
+    # ------------------------------------------------------------------ learning
+
+    def fit(self, data: Any, y: None = None) -> "ProDSSM":
+        """Learn from one or many series: an array (time, y), a `Series`, or a list of either.
+
+        Ctrl-C ends training and keeps the best model so far.
+        """
+        recipe = self._recipe().check()
+        require_integer("restarts", self.restarts, least=1)
+        series = as_list(data)
+        self._learn_units(series)
+        series = [self._standardise(each) for each in series]
+        settings, noise = self._settings(series[0].y.shape[1]), self._standard_noise()
+        columns = jnp.concatenate([each.y for each in series])
+        u_size = 0 if series[0].u is None else series[0].u.shape[1]
+        training, held_out = self._hold_out(series)
+        best = -np.inf
+        for restart in range(self.restarts):
+            start = assemble(settings, columns, u_size, noise, key=jr.key(self.seed + 1_000_003 * restart))
+            start.start()  # refuses what memory cannot hold, before any work
+            found, history = train(
+                start,
+                training,
+                recipe,
+                key=jr.fold_in(jr.key(self.seed), restart),
+                held_out=held_out,
+                method=self.method,
+                options=self._options(),
+                spec=trainable(start, measurement_noise=noise is None),
+                checkpoint=None if self.checkpoint is None else f"{self.checkpoint}{restart or ''}",
+                progress=self.progress,
+            )
+            reached = max(history.validation or history.objective, default=-np.inf)
+            if restart == 0 or reached > best:
+                self.ssm_, self.history_, best = found, history, reached
+            if history.stopped.startswith("interrupted"):
+                break
+        self._check_quietly(series)
+        return self
+
+    def _recipe(self) -> Recipe:
+        return Recipe(
+            iterations=self.iterations,
+            learning_rate=self.learning_rate,
+            schedule=self.schedule,
+            prior_weight=self.prior_weight,
+            batch=self.batch,
+            window=self.window,
+            objective=Objective(tuple(self.horizons), self.objective),
+            patience=self.patience,
+        )
+
+    def _settings(self, y_size: int) -> Settings:
+        def sizes(value: Any) -> Any:
+            return value if isinstance(value, str) else tuple(value)
+
+        return Settings(
+            latent_dim=y_size if self.latent_dim is None else self.latent_dim,
+            hidden=sizes(self.hidden),
+            activation=self.activation,
+            weights=self.weights,
+            residual=bool(self.residual),
+            process_noise=sizes(self.process_noise),
+            emission=sizes(self.emission),
+            noise_floor=self.noise_floor,
+        ).check(y_size)
+
+    def _options(self) -> dict[str, Any]:
+        if self.method not in METHODS:
+            raise ValueError(f"method must be one of {', '.join(METHODS)}; got {self.method!r}")
+        if self.method == "sampled":
+            return {"key": jr.key(self.seed), "samples": self.samples}
+        return {} if self.order is None or self.method != "moments" else {"order": self.order}
+
+    def _learn_units(self, series: list[Series]) -> None:
+        """Standard units of channels, controls and time."""
+        self.y_units_ = Standardiser.fit(jnp.concatenate([each.y for each in series]))
+        controls = [each.u for each in series if each.u is not None]
+        self.u_units_ = Standardiser.fit(jnp.concatenate(controls)) if controls else None
+        gaps = np.concatenate([np.asarray(each.dt[:-1]) for each in series])
+        self.time_unit_ = float(np.median(gaps))
+        if not self.residual and np.ptp(gaps) > 1e-3 * self.time_unit_:
+            raise ValueError(
+                f"time must be evenly spaced for residual=False, got steps from {gaps.min():.4g} to {gaps.max():.4g}; "
+                "use residual=True, or put NaN rows where nothing was observed"
+            )
+
+    def _standard_noise(self) -> Float[Array, " y"] | None:
+        """The given measurement variances in standard units."""
+        if self.measurement_noise is None:
+            require_number("noise_floor", self.noise_floor)
+            return None
+        given = np.asarray(self.measurement_noise, float)
+        require_variances("measurement_noise", given)
+        scale = self.y_units_.scale
+        if given.shape not in ((), scale.shape):
+            raise ValueError(f"measurement_noise must be one variance or {scale.size}, got shape {given.shape}")
+        return jnp.broadcast_to(jnp.asarray(given, scale.dtype), scale.shape) / scale**2
+
+    def _standardise(self, series: Series) -> Series:
+        y_size = self.y_units_.mean.size
+        if series.y.shape[1] != y_size:
+            raise ValueError(f"data must have {y_size} channels like those of fit, got {series.y.shape[1]}")
+        if (series.u is None) != (self.u_units_ is None):
+            raise ValueError(f"u must {'be given' if series.u is None else 'not be given'}, as in fit")
+        u = None if self.u_units_ is None or series.u is None else self._standard_u(series.u)
+        time = None if series.time is None else (series.time - series.time[0]) / self.time_unit_
+        return Series(self.y_units_.apply(series.y), u, time)
+
+    def _standard_u(self, u: Any) -> Float[Array, "time u"]:
+        assert self.u_units_ is not None
+        u, wanted = as_array("u", u, ndim=2), self.u_units_.mean.size
+        if u.shape[1] != wanted:
+            raise ValueError(f"u must have {wanted} columns like that of fit, got {u.shape[1]}")
+        return self.u_units_.apply(u.astype(self.u_units_.mean.dtype))
+
+    def _hold_out(self, series: list[Series]) -> tuple[list[Series], Data | None]:
+        """Training series, and what is held out of them."""
+        require_number("validation", self.validation)
+        if not 0 <= self.validation < 1:
+            raise ValueError(f"validation must be a share between 0 and 1, got {self.validation}")
+        if self.validation == 0:
+            return series, None
+        if len(series) >= 5:
+            order = np.random.default_rng(self.seed).permutation(len(series))
+            count = max(1, round(self.validation * len(series)))
+            return [series[n] for n in order[count:]], Data.of([series[n] for n in order[:count]])
+        cuts = [max(2, round((1 - self.validation) * len(each))) for each in series]
+        earlier = [each.window(0, cut) for each, cut in zip(series, cuts, strict=True)]
+        return earlier, Data.of(series, begin=cuts)
+
+    def _check_quietly(self, series: list[Series]) -> None:
+        """A small check of the Gaussian assumption; what it finds wrong is worth a warning."""
+        longest = max(series, key=len)
+        steps = min(CHECK_STEPS, len(longest) // 2)
+        self.check_ = self._check(longest, max(steps, 1), CHECK_SAMPLES)
+        if not self.check_.holds:
+            warnings.warn(self.check_.verdict, UserWarning, stacklevel=3)
+
+    # ------------------------------------------------------------------ inference
+
+    def filter(self, data: Any) -> Beliefs:
+        """Beliefs about the state given the observations up to each time: `.mean`, `.cov`, `.std`, `.log_likelihood`."""
+        return self._infer(filter_states, data)
+
+    def smooth(self, data: Any) -> Beliefs:
+        """Beliefs about the state at each time given all observations."""
+        return self._infer(smooth_states, data)
+
+    def _infer(self, function: Callable[..., Beliefs], data: Any) -> Beliefs:
+        series = self._one(data)
+        standard = self._standardise(series)
+        found = function(self.ssm_, standard, self.method, **self._options())
+        log_evidence = self.y_units_.undo_log_prob(found.log_evidence, ~jnp.isnan(series.y))
+        return Beliefs(*self._state_units(found.mean, found.cov), log_evidence, found.weights)
+
+    def forecast(self, data: Any, steps: int, u: Any = None, dt: Any = None) -> Prediction:
+        """Beliefs about the observations that follow a series.
+
+        Args:
+            data: What was seen: an array (time, y) or a `Series`.
+            steps: How many observations ahead.
+            u: Future controls, (steps, u); `u[k]` acts after the k-th forecast, so the last row may be left out.
+            dt: Future time steps, (steps,); the last one of the series if not given.
+
+        Returns:
+            `.mean`, `.cov`, `.std`, `.interval(0.95)`, `.decompose()`.
+        """
+        standard = self._standardise(self._one(data))
+        u, dt = self._future(u, dt)
+        found = forecast(self.ssm_, standard, steps, self.method, u=u, dt=dt, **self._options())
+        units = self.y_units_
+
+        def parts() -> Parts:
+            return self._decompose(standard, steps, u, dt)
+
+        mean, cov = units.undo(found.mean), units.undo_cov(found.cov)
+        return Prediction(mean, cov, *self._state_units(found.state_mean, found.state_cov), parts)
+
+    def _future(self, u: Any, dt: Any) -> tuple[Any, Any]:
+        u = None if u is None else self._standard_u(u)
+        return u, None if dt is None else as_array("dt", dt, ndim=1) / self.time_unit_
+
+    def _decompose(self, standard: Series, steps: int, u: Any, dt: Any) -> Parts:
+        if self.weights == "local":
+            raise ValueError(
+                "decompose cannot tell epistemic from aleatoric variance for weights='local': they are redrawn at every step "
+                "and act as process noise. Use weights='global', or compare transition(x).var with the process noise"
+            )
+        control, gaps = future(self.ssm_, standard, steps, u, dt)
+        square = np.asarray(self.y_units_.scale, float) ** 2
+        if self.weights == "point":
+            found = forecast(self.ssm_, standard, steps, self.method, u=u, dt=dt, **self._options())
+            output = jnp.diagonal(found.cov, axis1=1, axis2=2) - self.ssm_.measurement_noise[None, :]
+            shared = jnp.zeros_like(output)
+        elif self.method != "moments":
+            raise ValueError(f"decompose needs method='moments', got {self.method!r}")
+        else:
+            output, shared = split_variances(Finder(self.ssm_, self._options(), self.method), standard.frames, control, gaps)
+        output, shared = np.asarray(output, float), np.asarray(shared, float)
+        measurement = np.broadcast_to(np.asarray(self.ssm_.measurement_noise, float), output.shape)
+        return Parts(shared * square, (output - shared) * square, measurement * square)
+
+    def transition(self, x: Any, u: Any = None) -> Transition:
+        """Belief about the next state f(x, w) at states x, (n, x), with the learned weights and without process noise.
+
+        For a residual model it is x + f(x, w), one unit of time later.
+        """
+        self._require_fit()
+        x = as_array("x", x, ndim=2)
+        if x.shape[1] != self.ssm_.x_size:
+            raise ValueError(f"x must have {self.ssm_.x_size} columns, one per state, got shape {x.shape}")
+        units = self._state_standardiser()
+        states = units.apply(x.astype(units.mean.dtype))
+        if (u is None) != (self.u_units_ is None):
+            raise ValueError(f"u must {'be given' if u is None else 'not be given'}, as in fit")
+        controls = None if u is None else self._standard_u(u)
+        if controls is not None and len(controls) != len(states):
+            raise ValueError(f"u must have {len(states)} rows like x, got {len(controls)}")
+        mean, var = _transition(self.ssm_, states, controls, self.order)
+        return Transition(units.undo(mean), var * units.scale[None, :] ** 2)
+
+    def simulate(self, steps: int, key: PRNGKeyArray, u: Any = None, dt: Any = None) -> tuple[Array, Array]:
+        """States (steps, x) and observations (steps, y) drawn from the model."""
+        self._require_fit()
+        u, dt = self._future(u, dt)
+        states, y = simulate(self.ssm_, steps, key=key, u=u, dt=dt)
+        return self._state_standardiser().undo(states), self.y_units_.undo(y)
+
+    def start(self) -> Stream:
+        """A stream before its first observation."""
+        self._require_fit()
+        return Stream(self.ssm_.start(), jnp.asarray(0))
+
+    def step(self, state: Stream, y: Any, u: Any = None, dt: float = 1.0) -> tuple[Stream, OneStep]:
+        """Take in one observation (NaN where nothing was observed) and the control that follows it.
+
+        Memory and time per step are constant.
+
+        Args:
+            state: The stream, from `start` or from the last `step`.
+            y: The observation, (y,).
+            u: The control that acts until the next observation, (u,), if the model has any.
+            dt: Time until the next observation, in units of the usual time step.
+
+        Returns:
+            The stream after this step; and what is known now: `.state_mean`, `.state_cov`, and the `.mean` and `.cov` of the
+            next observation.
+        """
+        self._require_fit()
+        y = np.asarray(y, dtype=self.y_units_.mean.dtype)
+        if y.shape != self.y_units_.mean.shape:
+            raise ValueError(f"y must have shape {self.y_units_.mean.shape}, got {y.shape}")
+        if np.isinf(y).any():
+            raise ValueError(f"y must be finite, or NaN where nothing was observed; got {y}")
+        if (u is None) != (self.u_units_ is None):
+            raise ValueError(f"u must {'be given' if u is None else 'not be given'}, as in fit")
+        control = None if u is None else np.asarray(u, dtype=self.y_units_.mean.dtype)
+        if control is not None and (control.shape != (self.ssm_.u_size,) or not np.isfinite(control).all()):
+            raise ValueError(f"u must be {self.ssm_.u_size} finite numbers, got {control}")
+        gap = np.asarray(dt, y.dtype)
+        finder = Finder(self.ssm_, self._options(), self.method)
+        state, found = _stream_step(finder, self.y_units_, self.u_units_, self._state_standardiser(), state, y, control, gap)
+        return state, OneStep(*found)
+
+    def score(self, data: Any, y: None = None) -> float:
+        """Mean log density per observed value, each given those before it; the first of each series is not scored."""
+        total, count = 0.0, 0
+        for series in as_list(data):
+            found = self.filter(series)
+            total += float(found.log_evidence[1:].sum())
+            count += int((~jnp.isnan(series.y[1:])).sum())
+        return total / max(count, 1)
+
+    def check(self, data: Any, steps: int = 20, samples: int = 1000) -> Check:
+        """Compare the deterministic forecast with futures sampled from the same model, step by step.
+
+        Args:
+            data: A series; the forecasts start after its part before the last `steps` observations, so that controls are known.
+            steps: How many steps ahead.
+            samples: How many futures.
+
+        Returns:
+            Gaps per step and channel, and a `.verdict` in words.
+        """
+        require_integer("steps", steps, least=1)
+        require_integer("samples", samples, least=10)
+        series = self._one(data)
+        if len(series) < steps + 2:
+            raise ValueError(f"data must have at least {steps + 2} observations for {steps} steps, got {len(series)}")
+        return self._check(self._standardise(series), steps, samples)
+
+    def _check(self, standard: Series, steps: int, samples: int) -> Check:
+        cut = max(len(standard) - steps, 2)
+        past = standard.window(0, cut)
+        u = None if standard.u is None else jnp.pad(standard.u[cut:], ((0, steps), (0, 0)), mode="edge")[:steps]
+        dt = standard.dt[cut:] if standard.time is not None and len(standard) - cut == steps else None
+        finder = Finder(self.ssm_, self._options(), self.method)
+        found = forecast(self.ssm_, past, steps, self.method, u=u, dt=dt, **self._options())
+        key = jr.key(self.seed + 1)
+        outputs = sample_futures(finder, past.frames, *future(self.ssm_, past, steps, u, dt), key=key, samples=samples)
+        noise = jr.normal(jr.fold_in(key, 1), outputs.shape, outputs.dtype) * jnp.sqrt(self.ssm_.measurement_noise)
+        mean, std, futures = (np.asarray(part, float) for part in (found.mean, found.std, outputs + noise))
+        return compare(mean, std, futures)
+
+    # ------------------------------------------------------------------ files
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the fitted model to one safetensors file, see `prodssm.load`."""
+        self._require_fit()
+        if self.activation not in ACTIVATIONS:
+            raise ValueError(f"activation must be one of {', '.join(ACTIVATIONS)} to be saved, got {self.activation!r}")
+        params = self.get_params(deep=False)
+        noise = params.pop("measurement_noise")
+        params["checkpoint"] = None if self.checkpoint is None else str(self.checkpoint)
+        config = {
+            "params": params | {"measurement_noise": None if noise is None else np.asarray(noise, float).tolist()},
+            "time_unit": self.time_unit_,
+            "controls": 0 if self.u_units_ is None else int(self.u_units_.mean.size),
+            "channels": int(self.y_units_.mean.size),
+            "stopped": self.history_.stopped,
+            "iterations": self.history_.iterations,
+        }
+        numbers = {f"history.{n}": np.asarray(getattr(self.history_, n), float) for n in ("objective", "validation", "seconds")}
+        write(path, "ProDSSM", config, flatten(self._fitted()) | numbers)
+
+    def _fitted(self) -> dict[str, Any]:
+        return {"model": self.ssm_, "y_units": self.y_units_, "u_units": self.u_units_}
+
+    @classmethod
+    def _load(cls, config: dict[str, Any], arrays: dict[str, np.ndarray]) -> "ProDSSM":
+        params: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in config["params"].items()
+        }
+        model = cls(**params)
+        numbers = {name: arrays.pop(f"history.{name}").tolist() for name in ("objective", "validation", "seconds")}
+        model.history_ = History(iterations=config["iterations"], stopped=config["stopped"], **numbers)
+        channels, controls = config["channels"], config["controls"]
+        model.time_unit_ = config["time_unit"]
+        model.y_units_ = Standardiser(jnp.zeros(channels), jnp.ones(channels))
+        model.u_units_ = Standardiser(jnp.zeros(controls), jnp.ones(controls)) if controls else None
+        noise = None if model.measurement_noise is None else jnp.ones(channels)
+        model.ssm_ = assemble(model._settings(channels), jnp.zeros((2, channels)), controls, noise, key=jr.key(0))
+        fitted = restore(model._fitted(), arrays)
+        model.ssm_, model.y_units_, model.u_units_ = fitted["model"], fitted["y_units"], fitted["u_units"]
+        return model
+
+    # ------------------------------------------------------------------ units
+
+    def _require_fit(self) -> None:
+        if not hasattr(self, "ssm_"):
+            raise NotFittedError("this ProDSSM has not learned anything yet: call fit(data) first")
+
+    def _one(self, data: Any) -> Series:
+        self._require_fit()
+        series = as_list(data)
+        if len(series) != 1:
+            raise ValueError(f"data must be one series here, got {len(series)}; call this once for each")
+        return series[0]
+
+    def _state_standardiser(self) -> Standardiser:
+        """Units of the state: those of the data if the state is what is observed, else its own."""
+        if self.ssm_.emission is None:
+            return self.y_units_
+        n, dtype = self.ssm_.x_size, self.ssm_.initial_mean.dtype
+        return Standardiser(jnp.zeros(n, dtype), jnp.ones(n, dtype))
+
+    def _state_units(self, mean: Array, cov: Array) -> tuple[Array, Array]:
+        units = self._state_standardiser()
+        return units.undo(mean), units.undo_cov(cov)
+
+
+@eqx.filter_jit
+def _transition(model: StateSpaceModel, states: Array, controls: Array | None, order: int | None) -> tuple[Array, Array]:
+    network = model.transition.at_mean() if model.weights == "point" else model.transition
+
+    def at(x, u):
+        found = moments(network, Gaussian.certain(x), u, order=order)
+        assert found.cov is not None
+        return (x + found.mean if model.residual else found.mean), jnp.diag(found.cov)
+
+    return jax.vmap(at)(states, controls) if controls is not None else jax.vmap(lambda x: at(x, None))(states)
+
+
+@eqx.filter_jit
+def _stream_step(finder: Finder, y_units, u_units, x_units, state: Stream, y, u, dt) -> tuple[Stream, tuple]:
+    control = None if u is None else u_units.apply(u)
+    filtered, _, following, _ = step(finder, state.belief, y_units.apply(y), control, dt, state.count)
+    seen = following.state.advance(finder.emission(following, state.count + 1))
+    found = (
+        y_units.undo(seen.mean),
+        y_units.undo_cov(seen.cov),
+        x_units.undo(filtered.mean),
+        x_units.undo_cov(filtered.cov),
+    )
+    return Stream(following, state.count + 1), found
+
+
+KINDS: dict[str, Any] = {"ProDSSM": ProDSSM}
+
+
+def load(path: str | os.PathLike[str]) -> Any:
+    """A fitted model from the file that its `save` has written."""
+    stored = read(path)
+    if stored.kind not in KINDS:
+        raise ValueError(f"{path} holds a {stored.kind}, which is not a model; expected one of {', '.join(KINDS)}")
+    return KINDS[stored.kind]._load(stored.config, dict(stored.arrays))
