@@ -28,7 +28,7 @@ from prodssm.training import CHUNK, Data, Progress, Recipe, Task, _run_chunk, tr
 
 NOISE = 0.08
 LENGTH = 120
-RECIPE = Recipe(iterations=CHUNK)
+RECIPE = Recipe(iterations=CHUNK, learning_rate=5e-3, schedule="constant", clip=1.0, prior_weight=1.0)
 
 
 def ours(weights: str, count: int, length: int = LENGTH) -> tuple[Progress, Task]:

@@ -1,8 +1,8 @@
 """Real systems with controls: actuator, ball and beam, dryer, cascaded tanks, all with the same settings.
 
 Trained on the first half (tanks: the estimation record). On the test half the model filters the first 50 samples, then runs
-free to the end: only the controls are given. Printed are RMSE and negative log likelihood of the free run in the units of the data
-and the coverage of its 95 % intervals, beside a linear state-space model fitted by the same library (`hidden=()`).
+free to the end: only the controls are given. Printed are RMSE and negative log likelihood of the free run in the units of the
+data and the coverage of its 95 % intervals, beside a linear state-space model fitted by the same library (`hidden=()`).
 
     python experiments/sysid.py            resumes; rows go to results/sysid.csv
     python experiments/sysid.py --quick

@@ -70,7 +70,7 @@ def _verdict(gap: np.ndarray, ratio: np.ndarray, inside: np.ndarray, trusted: in
     # The channel that is worst at the last step, where errors are largest as a rule.
     worst = int(np.argmax(np.abs(np.log(ratio[-1])) + gap[-1]))
     size = ratio[-1, worst]
-    width = f"{size:.2g} times as wide as" if size >= 1 else f"{1 / size:.2g} times narrower than"
+    width = f"{size:.2g} times as wide as" if size < 0.95 or size > 1.05 else "as wide as"
     return (
         f"The Gaussian forecast agrees with {against} for {trusted} of {steps} steps. At step {steps} it is {width} "
         f"the samples in channel {worst}, its mean {gap[-1, worst]:.2g} standard deviations away, and its 95 % interval holds "

@@ -195,8 +195,10 @@ def train(
     data = Data.of(series)
     learned, fixed = eqx.partition(model, trainable(model) if spec is None else spec)
     task = Task(fixed, data, held_out, jnp.asarray(recipe.prior_weight, data.frames.y.dtype), options or {}, recipe, method)
-    nothing = jnp.asarray(-jnp.inf)
-    run = Progress(learned, recipe.optimiser().init(learned), learned, nothing, jnp.asarray(0))
+    # By way of NumPy, or types that are still open at the start would be settled later, and all be compiled twice.
+    learned = jax.tree.map(lambda leaf: jnp.asarray(np.asarray(leaf)), learned)
+    nothing = jnp.full((), -jnp.inf, data.frames.y.dtype)
+    run = Progress(learned, recipe.optimiser().init(learned), learned, nothing, jnp.zeros((), jnp.int32))
     history, identity = History(), _identity(run, task, key)
     if checkpoint is not None and Path(checkpoint).exists():
         run, history = _resume(checkpoint, run, identity)
@@ -207,7 +209,7 @@ def train(
             done = history.iterations[-1] if history.iterations else 0
             length = min(CHUNK, recipe.iterations - done)
             run, objective, validation = _run_chunk(
-                run, task, jr.fold_in(key, done), jnp.asarray(done + length), jnp.asarray(length)
+                run, task, jr.fold_in(key, done), jnp.asarray(np.int32(done + length)), jnp.asarray(np.int32(length))
             )
             history.iterations.append(done + length)
             history.objective.append(float(objective))

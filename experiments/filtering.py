@@ -1,0 +1,96 @@
+"""Filtering with learned models: the paper's filtering table, our rule against unscented filters over state and weights.
+
+For each noise level and weight mode a model is learned from one trajectory of the kink system (run 0 of
+experiments/kink.py) with the library's defaults. It then simulates ten trajectories of 120 points (local weights: redrawn at
+every step; global: drawn once per trajectory), and each filter, given the same fixed model, is scored by the true states: mean
+squared error and negative log likelihood per time step. The unscented filter runs with three sets of (alpha, beta, kappa), all
+in double precision; n is the size of state and weights together.
+
+    python experiments/filtering.py            resumes; rows go to results/filtering.csv
+    python experiments/filtering.py --quick
+"""
+
+import time
+from typing import Any
+
+import common
+import jax
+import jax.random as jr
+import numpy as np
+
+jax.config.update("jax_enable_x64", True)
+
+import prodssm as ps  # noqa: E402
+from prodssm.datasets import kink  # noqa: E402
+
+WEIGHTS = ("point", "local", "global")
+LENGTH, REPEATS = 120, 10
+
+
+def filters(model: ps.StateSpaceModel) -> dict[str, dict[str, Any]]:
+    """The contenders: how each finds its channels."""
+    n = model.x_size + (0 if model.weights == "point" else model.transition.weights.mean.size)
+    return {
+        "moments": {"method": "moments"},
+        "linearised": {"method": "linearised"},
+        "unscented (1, 2, 0)": {"method": "unscented", "alpha": 1.0, "beta": 2.0, "kappa": 0.0},
+        "unscented (1, 0, 3-n)": {"method": "unscented", "alpha": 1.0, "beta": 0.0, "kappa": 3.0 - n},
+        "unscented (1e-3, 2, 0)": {"method": "unscented", "alpha": 1e-3, "beta": 2.0, "kappa": 0.0},
+    }
+
+
+def learn(weights: str, r: float, **settings: Any) -> ps.StateSpaceModel:
+    """A model from one trajectory, as experiments/kink.py does it."""
+    data = kink.simulate(r, seed=1000 + 100 * kink.NOISE_LEVELS.index(r))
+    return ps.ProDSSM(weights=weights, measurement_noise=r, seed=0, progress=False, **settings).fit(data.y).ssm_
+
+
+def score(model: ps.StateSpaceModel, options: dict[str, Any], repeats: int) -> dict[str, float]:
+    """Errors of one filter on trajectories of the model itself, in standard units."""
+    errors, losses = [], []
+    for repeat in range(repeats):
+        states, y = ps.simulate(model, LENGTH, key=jr.key(repeat))
+        found = ps.filter_states(model, ps.Series(y), **options)
+        mean, cov = np.asarray(found.mean, float), np.asarray(found.cov, float)
+        if not np.isfinite(mean).all() or (np.diagonal(cov, axis1=1, axis2=2) <= 0).any():
+            return {"mse": float("nan"), "mse_se": float("nan"), "nll": float("nan"), "nll_se": float("nan")}
+        errors.append(ps.metrics.mse(np.asarray(states), mean))
+        losses.append(ps.metrics.nll(np.asarray(states), mean, cov))
+    return {
+        "mse": float(np.mean(errors)),
+        "mse_se": float(np.std(errors, ddof=1) / np.sqrt(repeats)),
+        "nll": float(np.mean(losses)),
+        "nll_se": float(np.std(losses, ddof=1) / np.sqrt(repeats)),
+    }
+
+
+def main() -> None:
+    """Run what is missing, print the table."""
+    chosen = common.parser(__doc__ or "").parse_args()
+    if chosen.quick:
+        model = learn("local", 0.08, iterations=2)
+        common.say(score(model, filters(model)["moments"], 2))
+        return
+    table = common.Table("filtering", ("weights", "r", "filter"))
+    for weights in WEIGHTS:
+        for r in kink.NOISE_LEVELS:
+            names = ("moments", "linearised", "unscented (1, 2, 0)", "unscented (1, 0, 3-n)", "unscented (1e-3, 2, 0)")
+            missing = [name for name in names if not table.has(weights=weights, r=r, filter=name)]
+            if not missing:
+                continue
+            model = learn(weights, r)
+            for name in missing:
+                begin = time.monotonic()
+                found = {key: round(value, 5) for key, value in score(model, filters(model)[name], REPEATS).items()}
+                found |= {"seconds": round(time.monotonic() - begin, 1), "commit": common.commit()}
+                table.add({"weights": weights, "r": r, "filter": name} | found)
+    for row in table.rows:
+        common.say(
+            f"{row['weights']:6} r={row['r']:5} {row['filter']:24} "
+            f"MSE {float(row['mse']):.3f} ({float(row['mse_se']):.3f})  "
+            f"NLL {float(row['nll']):.3f} ({float(row['nll_se']):.3f})"
+        )
+
+
+if __name__ == "__main__":
+    main()
