@@ -4,7 +4,7 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 PYTEST := $(BIN)/python -m pytest -q --jaxtyping-packages=prodssm,beartype.beartype
 
-.PHONY: demo test lint bench cases clean
+.PHONY: demo test lint bench experiments cases clean
 
 .venv/made:
 	$(PYTHON) -m venv .venv
@@ -24,13 +24,18 @@ PYTEST := $(BIN)/python -m pytest -q --jaxtyping-packages=prodssm,beartype.beart
 	touch $@
 
 demo: .venv/demo
-	$(BIN)/python examples/uncertain_forecast.py
+	$(BIN)/python examples/learn_kink.py
 
 test: lint
 	$(PYTEST) -n 2 tests
 	PRODSSM_TEST_BITS=32 $(PYTEST) -n 2 tests
 	$(PYTEST) --doctest-modules prodssm -p no:cacheprovider
 	$(BIN)/python examples/uncertain_forecast.py --quick
+	$(BIN)/python examples/learn_kink.py --quick
+	$(BIN)/python experiments/recipe.py --quick
+	$(BIN)/python experiments/kink.py --quick
+	$(BIN)/python experiments/filtering.py --quick
+	$(BIN)/python experiments/sysid.py --quick
 
 lint: .venv/dev
 	$(BIN)/ruff check .
@@ -41,7 +46,17 @@ bench: .venv/bench
 	$(BIN)/python benchmarks/covariance_order.py --save benchmarks/results/covariance_order.jsonl --plot docs/images/covariance_order.png
 	$(BIN)/python benchmarks/one_step.py --save benchmarks/results/one_step.jsonl --plot docs/images/one_step.png
 	$(BIN)/python benchmarks/equal_accuracy.py --save benchmarks/results/equal_accuracy.jsonl --plot docs/images/equal_accuracy.png
+	$(BIN)/python benchmarks/filter.py --save benchmarks/results/filter.jsonl --plot docs/images/filter.png
+	$(BIN)/python benchmarks/train.py --save benchmarks/results/train.jsonl --plot docs/images/train.png
 	$(BIN)/python scripts/benchmark_tables.py
+
+# Resumable: rows that are in experiments/results already are not made again.
+experiments: .venv/demo
+	$(BIN)/python experiments/recipe.py
+	$(BIN)/python experiments/kink.py
+	$(BIN)/python experiments/filtering.py
+	$(BIN)/python experiments/sysid.py
+	$(BIN)/python scripts/result_tables.py
 
 cases: .venv/dev
 	$(BIN)/python scripts/random_cases.py

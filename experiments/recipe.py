@@ -104,7 +104,7 @@ def learn(runs: dict[str, np.ndarray], candidate: dict) -> tuple[np.ndarray, np.
 
     def loss(parameters, fixed, y):
         model = eqx.combine(parameters, fixed)
-        foreseen = Objective().foreseen(Finder(model, {}, "moments"), Frames(y, None, jnp.ones(LENGTH, y.dtype))).sum()
+        foreseen = Objective().foreseen(Finder(model, {}, "moments"), Frames(y, None, jnp.ones(LENGTH, y.dtype)))[0].sum()
         return -(foreseen + recipe.prior_weight * log_hyper_prior(model.transition)) / (LENGTH - 1)
 
     def one(parameters, state, fixed, y):

@@ -22,7 +22,8 @@ SETTINGS: dict[str, Any] = {
     "latent_dim": 4,
     "emission": "linear",
     "residual": True,
-    "horizons": (1, 5, 20),
+    "horizons": (1, 5, 20, 50),
+    "stride": 10,
     "window": 100,
     "batch": 4,
 }

@@ -133,6 +133,7 @@ class ProDSSM(BaseEstimator):
         measurement_noise: Variance (one number or one per channel, in units of the data squared); None learns it.
         prior_weight: Weight of the hyper-prior on the weights.
         horizons: How many steps ahead training looks; (1,) is the likelihood of the filter.
+        stride: With longer horizons, forecasts start at every so many observations; more is cheaper.
         objective: "evidence", or "bound" for the evidence lower bound.
         iterations: Steps of the optimiser.
         learning_rate: Of Adam.
@@ -174,6 +175,7 @@ class ProDSSM(BaseEstimator):
         measurement_noise: Any = None,
         prior_weight: float = 0.2,
         horizons: Sequence[int] = (1,),
+        stride: int = 1,
         objective: str = "evidence",
         iterations: int = 500,
         learning_rate: float = 0.01,
@@ -194,7 +196,7 @@ class ProDSSM(BaseEstimator):
         self.latent_dim, self.hidden, self.activation, self.weights = latent_dim, hidden, activation, weights
         self.method, self.residual, self.process_noise, self.emission = method, residual, process_noise, emission
         self.measurement_noise, self.prior_weight = measurement_noise, prior_weight
-        self.horizons, self.objective = horizons, objective
+        self.horizons, self.stride, self.objective = horizons, stride, objective
         self.iterations, self.learning_rate, self.schedule, self.batch = iterations, learning_rate, schedule, batch
         self.window, self.validation, self.patience, self.restarts = window, validation, patience, restarts
         self.noise_floor, self.order, self.samples = noise_floor, order, samples
@@ -248,7 +250,7 @@ class ProDSSM(BaseEstimator):
             prior_weight=self.prior_weight,
             batch=self.batch,
             window=self.window,
-            objective=Objective(tuple(self.horizons), self.objective),
+            objective=Objective(tuple(self.horizons), self.objective, self.stride),
             patience=self.patience,
         )
 
@@ -371,6 +373,12 @@ class ProDSSM(BaseEstimator):
         standard = self._standardise(self._one(data))
         u, dt = self._future(u, dt)
         found = forecast(self.ssm_, standard, steps, self.method, u=u, dt=dt, **self._options())
+        finite = np.isfinite(np.asarray(found.mean)).all(axis=1) & np.isfinite(np.asarray(found.cov)).all(axis=(1, 2))
+        if not finite.all():
+            raise FloatingPointError(
+                f"the forecast left the range of numbers at step {int(np.argmin(finite)) + 1}: the learned system is unstable; "
+                "forecast fewer steps, or train with longer horizons such as horizons=(1, 5, 20)"
+            )
         units = self.y_units_
 
         def parts() -> Parts:

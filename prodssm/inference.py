@@ -4,24 +4,28 @@ Convention: the initial belief is about the state at the first observation. At e
 moves to `t + 1` under the control `u[t]`.
 """
 
+import os
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
+import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from prodssm.checks import as_array, require_integer
+from prodssm.checks import as_array, require_finite, require_integer, values_of
 from prodssm.gaussian import Channel, Gaussian, JointGaussian
 from prodssm.linalg import safe_sqrt, symmetrise
 from prodssm.methods import METHODS
-from prodssm.methods.moments import twin_moments, twin_outputs
+from prodssm.methods.moments import DEFAULT_ORDER, DEFAULT_ORDER_SCALAR, twin_moments, twin_outputs
 from prodssm.model import StateSpaceModel
 from prodssm.network import Network
 from prodssm.series import Frames, Series, as_series
 
 Belief = Gaussian | JointGaussian
+
+EVEN = 1e-3  # share of a time step by which steps may differ and still count as equal
 
 
 class Beliefs(eqx.Module):
@@ -149,6 +153,7 @@ def smooth_states(model: StateSpaceModel, series: Any, method: str = "moments", 
         As `filter_states`; weights that are drawn once are smoothed as well.
     """
     series = _check(model, series, method)
+    require_memory(model, len(series))
     return _smooth(Finder(model, options, method), series.frames)
 
 
@@ -180,7 +185,7 @@ def forecast(
         steps: How many observations ahead.
         method: How channels are found.
         u: Future controls, (steps, u); `u[k]` acts after the k-th forecast. The last row is not used and may be left out.
-        dt: Future time steps, (steps,); the last one of the series if not given.
+        dt: Future time steps, (steps,); `dt[k]` leads to the k-th forecast. The last one of the series if not given.
         **options: For the method.
 
     Returns:
@@ -194,21 +199,39 @@ def future(model: StateSpaceModel, series: Series, steps: int, u: Any, dt: Any) 
     """Controls and time steps from the last observation on, checked."""
     require_integer("steps", steps, least=1)
     if model.u_size:
-        u = jnp.zeros((0, model.u_size), series.y.dtype) if u is None and steps == 1 else u
-        if u is None:
+        if (u is None or not np.size(u)) and steps > 1:
             raise ValueError(f"u must give the {steps - 1} controls that act between the forecasts, (steps, {model.u_size})")
-        u = as_array("u", u, ndim=2) if jnp.size(u) else u
-        if u.shape[0] < steps - 1 or u.shape[1] != model.u_size:
-            raise ValueError(f"u must have shape ({steps - 1} or more, {model.u_size}) for {steps} steps, got {u.shape}")
         assert series.u is not None
-        u = jnp.concatenate([series.u[-1:], u[: steps - 1].astype(series.u.dtype)])
+        u = _controls(model, u, steps - 1).astype(series.u.dtype) if u is not None and np.size(u) else series.u[:0]
+        u = jnp.concatenate([series.u[-1:], u])
     elif u is not None:
         raise ValueError("u must not be given: the model's transition has no control inputs")
-    last = series.dt[-1:]
-    gaps = jnp.repeat(last, steps) if dt is None else jnp.concatenate([last, as_array("dt", dt, ndim=1)[: steps - 1]])
-    if gaps.shape != (steps,):
-        raise ValueError(f"dt must have at least {steps - 1} entries, got {gaps.size - 1}")
-    return u, gaps
+    return u, _time_steps(model, dt, steps, usual=series.dt[-1])
+
+
+def _controls(model: StateSpaceModel, u: Any, count: int) -> Float[Array, "count u"]:
+    """So many controls, checked."""
+    u = as_array("u", u, ndim=2)
+    if u.shape[0] < count or u.shape[1] != model.u_size:
+        raise ValueError(f"u must have shape ({count} or more, {model.u_size}), got {u.shape}")
+    require_finite("u", u)
+    return u[:count]
+
+
+def _time_steps(model: StateSpaceModel, dt: Any, count: int, usual: Array) -> Float[Array, " count"]:
+    """So many time steps, checked."""
+    if dt is None:
+        return jnp.repeat(usual[None], count)
+    gaps = as_array("dt", dt, ndim=1).astype(usual.dtype)[:count]
+    if gaps.size < count:
+        raise ValueError(f"dt must have at least {count} entries, got {gaps.size}")
+    require_finite("dt", gaps)
+    values = values_of(gaps)
+    if values is not None and (values <= 0).any():
+        raise ValueError(f"dt must be positive, got {values.min()}")
+    if not model.residual and values is not None and not np.allclose(values, usual, rtol=EVEN):
+        raise ValueError(f"dt must be {usual} throughout for residual=False: only a residual transition scales with time")
+    return gaps
 
 
 def latest(finder: Finder, frames: Frames) -> Belief:
@@ -235,7 +258,9 @@ def split_variances(finder: Finder, frames: Frames, u: Array | None, gaps: Array
 
     The latter is the covariance between twins: two futures with the same weights, and all else drawn for each (MATH 7.3).
     """
-    model, order = finder.model, finder.options.get("order")
+    model = finder.model
+    # The order of the forecast itself, or the parts would not be parts of the same variance.
+    order = finder.options.get("order", DEFAULT_ORDER_SCALAR if model.x_size == 1 else DEFAULT_ORDER)
 
     def body(carry, ahead):
         belief, twins = carry
@@ -283,28 +308,26 @@ def simulate(
         model: The model.
         steps: How many observations.
         key: Randomness.
-        u: Controls, (steps, u), if the model has any.
-        dt: Time steps, (steps,); ones if not given.
+        u: Controls, (steps, u), if the model has any; the last row is not used and may be left out.
+        dt: Time steps, (steps,), likewise; ones if not given.
 
     Returns:
         States (steps, x) and observations (steps, y).
     """
     require_integer("steps", steps, least=1)
-    if model.u_size:
-        u = as_array("u", u if u is not None else [[]], ndim=2)
-        if u.shape != (steps, model.u_size):
-            raise ValueError(f"u must have shape {(steps, model.u_size)}, got {u.shape}")
-    gaps = jnp.ones(steps, model.initial_mean.dtype) if dt is None else as_array("dt", dt, ndim=1)
-    return _simulate(model, key, u, gaps)
+    if (u is None) != (model.u_size == 0):
+        raise ValueError(f"u must {'be given' if u is None else 'not be given'}: the transition takes {model.u_size} controls")
+    dtype = model.initial_mean.dtype
+    u = None if u is None else _controls(model, u, steps - 1).astype(dtype)
+    return _simulate(model, key, u, _time_steps(model, dt, steps - 1, usual=jnp.ones((), dtype)))
 
 
 @eqx.filter_jit
 def _simulate(model: StateSpaceModel, key: Array, u: Array | None, gaps: Array):
     start_key, weight_key, walk_key, noise_key = jr.split(key, 4)
     network = model.transition.sample(weight_key) if model.weights == "global" else model.transition
-    # The move after the last observation leads nowhere, and the first observation is before any move.
-    first = model.initial.sample(key=start_key)
-    later, seen = _follow(model, network, first, None if u is None else u[:-1], gaps[:-1], walk_key)
+    first = model.initial.sample(key=start_key)  # observed before any move
+    later, seen = _follow(model, network, first, u, gaps, walk_key)
     shown = first if model.emission is None else model.emission(first)
     states, outputs = jnp.concatenate([first[None], later]), jnp.concatenate([shown[None], seen])
     noise = jr.normal(noise_key, outputs.shape, outputs.dtype) * jnp.sqrt(model.measurement_noise)[None, :]
@@ -339,4 +362,35 @@ def _check(model: StateSpaceModel, series: Any, method: str) -> Series:
     given = 0 if series.u is None else series.u.shape[1]
     if given != model.u_size:
         raise ValueError(f"series.u must have {model.u_size} columns for this model's transition, got {given}")
+    if not model.residual:
+        require_even(series)
     return series
+
+
+def require_even(series: Series, unit: float | None = None) -> None:
+    """Refuse time stamps that a transition without a residual link would ignore: unequal steps, or not of the usual size."""
+    stamps = None if series.time is None else values_of(series.time)
+    if stamps is None:
+        return
+    gaps = np.diff(stamps.astype(float))
+    unit = float(np.median(gaps)) if unit is None else unit
+    rounding = 4 * float(np.finfo(stamps.dtype).eps) * np.abs(stamps).max()
+    if (np.abs(gaps - unit) > EVEN * unit + rounding).any():
+        raise ValueError(
+            f"time must have steps of {unit:.4g} throughout for residual=False, got {gaps.min():.4g} to {gaps.max():.4g}; "
+            "use residual=True, or put NaN rows where nothing was observed"
+        )
+
+
+def require_memory(model: StateSpaceModel, count: int) -> None:
+    """Refuse to keep more joint beliefs about state and weights than this machine can hold."""
+    if model.weights != "global" or not hasattr(os, "sysconf"):
+        return
+    weights = sum(rows * columns for rows, columns in model.transition.shapes)
+    needed = count * weights**2 * model.initial_mean.dtype.itemsize
+    there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if needed > there:
+        raise ValueError(
+            f"weights='global' would keep {count} covariances of {weights} weights, {needed / 1e9:.3g} GB, but this machine has "
+            f"{there / 1e9:.3g} GB; use a smaller network, fewer or shorter series or windows, or weights='local'"
+        )

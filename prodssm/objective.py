@@ -60,10 +60,12 @@ class Objective(NamedTuple):
         horizons: How far ahead each observation is foreseen, in steps; several count equally. `(1,)` is the filter's own
             evidence, the paper's objective.
         score: "evidence", or "bound" for its lower bound (the paper's appendix).
+        stride: Forecasts start at every so many observations; more is cheaper. It does not matter for `(1,)`.
     """
 
     horizons: tuple[int, ...] = (1,)
     score: str = "evidence"
+    stride: int = 1
 
     def check(self) -> "Objective":
         """Itself, or an error."""
@@ -71,24 +73,28 @@ class Objective(NamedTuple):
             raise ValueError(f"horizons must be one or more different numbers of steps, got {self.horizons}")
         for steps in self.horizons:
             require_integer("horizons", steps, least=1)
+        require_integer("stride", self.stride, least=1)
         if self.score not in SCORES:
             raise ValueError(f"score must be one of {', '.join(SCORES)}; got {self.score!r}")
         return self
 
-    def foreseen(self, finder: Finder, frames: Frames) -> Float[Array, " time"]:
-        """How well each observation of one series was foreseen from those before it; zero for the first.
+    def foreseen(self, finder: Finder, frames: Frames) -> tuple[Float[Array, " time"], Float[np.ndarray, " time"]]:
+        """How well each observation of one series was foreseen from those before it, and how often it was.
 
-        With several horizons it is the mean over those that reach back to an observation.
+        The former is summed over horizons; the first observation is never foreseen.
         """
-        if self == Objective():
-            return walk(finder, frames)[1][2].at[0].set(0.0)
-        filtered = walk(finder, frames, keep_channels=True)[1][0]
         length, longest = frames.dt.size, max(self.horizons)
-        ahead = jax.vmap(lambda belief, t: self._ahead(finder, frames, belief, t, longest))(filtered, jnp.arange(length))
-        # ahead[t, h - 1] scores the observation at t + h.
-        scores = [jnp.pad(ahead[:, h - 1], (h, 0))[:length] for h in self.horizons]
-        reached = np.sum([np.arange(length) >= h for h in self.horizons], axis=0)
-        return sum(scores, jnp.zeros(length, frames.y.dtype)) / jnp.asarray(np.maximum(reached, 1), frames.y.dtype)
+        if (self.horizons, self.score) == ((1,), "evidence"):
+            return walk(finder, frames)[1][2].at[0].set(0.0), np.minimum(np.arange(length), 1.0)
+        starts = np.arange(0, length, self.stride)
+        filtered = jax.tree.map(lambda leaf: leaf[starts], walk(finder, frames, keep_channels=True)[1][0])
+        ahead = jax.vmap(lambda belief, t: self._ahead(finder, frames, belief, t, longest))(filtered, jnp.asarray(starts))
+        total, count = jnp.zeros(length, frames.y.dtype), np.zeros(length)
+        for h in self.horizons:
+            reached = starts + h < length
+            total = total.at[starts[reached] + h].add(ahead[reached, h - 1])
+            count[starts[reached] + h] += 1
+        return total, count
 
     def _ahead(self, finder: Finder, frames: Frames, belief: Belief, start: Array, longest: int) -> Float[Array, " h"]:
         """How well the observations that follow were foreseen at one time."""
@@ -129,6 +135,13 @@ def mean_foreseen(
         options: For the method.
     """
     finder = Finder(model, options, method)
-    scores = jax.vmap(lambda frames: objective.foreseen(finder, frames))(batch)
-    values = (~jnp.isnan(batch.y)).sum(axis=-1, dtype=scored.dtype) * scored.at[:, 0].set(0.0)
+    counts: list[np.ndarray] = []
+
+    def foreseen(frames: Frames) -> Array:
+        scores, count = objective.foreseen(finder, frames)
+        counts.append(count)
+        return scores
+
+    scores = jax.vmap(foreseen)(batch)
+    values = (~jnp.isnan(batch.y)).sum(axis=-1, dtype=scored.dtype) * scored * jnp.asarray(counts[0], scored.dtype)[None, :]
     return (scores * scored).sum() / jnp.maximum(values.sum(), 1.0)

@@ -37,7 +37,8 @@ SERIES = ps.Series(array([0.1, 0.5, -0.2, np.nan, 0.3, 0.7]))
 
 
 def foreseen(objective, weights="local"):
-    return objective.foreseen(Finder(small_model(weights), {}, "moments"), SERIES.frames)
+    total, count = objective.foreseen(Finder(small_model(weights), {}, "moments"), SERIES.frames)
+    return total / np.maximum(count, 1)
 
 
 def test_the_first_observation_is_not_scored_and_the_others_have_the_evidence_of_the_filter():
@@ -63,6 +64,13 @@ def test_several_horizons_are_averaged_where_they_reach_back():
     assert close(both[2:], (one[2:] + two[2:]) / 2)
 
 
+def test_a_stride_scores_only_forecasts_that_start_at_every_so_many_observations():
+    finder = Finder(small_model(), {}, "moments")
+    (every, count), (all_of, _) = (Objective((2,), stride=s).foreseen(finder, SERIES.frames) for s in (2, 1))
+    assert count.tolist() == [0, 0, 1, 0, 1, 0]
+    assert close(every, np.asarray(all_of) * count)
+
+
 def test_the_bound_is_an_expectation_and_lies_below_the_evidence():
     belief, noise, y = ps.Gaussian(array([0.3]), array([[0.9]])), array([0.4]), array([1.0])
     nodes, weights = np.polynomial.hermite_e.hermegauss(20)
@@ -84,7 +92,9 @@ def test_padding_and_missing_values_leave_no_trace_in_the_mean_over_values():
     assert close(found, evidence / 5)
 
 
-@pytest.mark.parametrize("objective", [Objective(()), Objective((0,)), Objective((2, 2)), Objective(score="guess")])
+@pytest.mark.parametrize(
+    "objective", [Objective(()), Objective((0,)), Objective((2, 2)), Objective(score="guess"), Objective(stride=0)]
+)
 def test_bad_objectives_are_refused(objective):
-    with pytest.raises(ValueError, match=r"horizons|score"):
+    with pytest.raises(ValueError, match=r"horizons|score|stride"):
         objective.check()

@@ -1,0 +1,102 @@
+"""Write docs/results.md and the table of docs/recipe.md from the rows in experiments/results; no number is typed by hand."""
+
+import csv
+import re
+import sys
+from pathlib import Path
+
+import numpy as np
+
+ROOT = Path(__file__).parent.parent
+ROWS = ROOT / "experiments" / "results"
+sys.path.insert(0, str(ROOT / "experiments"))
+
+PAPER_KINK = {
+    ("local", "0.008"): ("-1.50 (.03)", ".00 (.00)"),
+    ("local", "0.08"): ("-.41 (.07)", ".04 (.01)"),
+    ("local", "0.8"): (".54 (.07)", ".22 (.04)"),
+    ("global", "0.008"): ("-1.53 (.03)", ".00 (.00)"),
+    ("global", "0.08"): ("-.47 (.07)", ".03 (.01)"),
+    ("global", "0.8"): (".72 (.17)", ".22 (.05)"),
+}
+
+
+def rows(name: str) -> list[dict[str, str]]:
+    """Rows of one experiment; none if it has not run."""
+    path = ROWS / f"{name}.csv"
+    if not path.exists():
+        return []
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def summary(found: list[dict[str, str]], column: str) -> str:
+    """Mean and standard error."""
+    values = np.array([float(row[column]) for row in found])
+    error = values.std(ddof=1) / np.sqrt(len(values)) if len(values) > 1 else float("nan")
+    return f"{values.mean():.3f} ({error:.3f})"
+
+
+def table(head: list[str], body: list[list[str]]) -> str:
+    """Markdown."""
+    lines = [head, ["---"] * len(head), *body]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def kink() -> str:
+    """The dynamical modelling table, left."""
+    body = []
+    for (weights, r), (paper_nll, paper_mse) in PAPER_KINK.items():
+        found = [row for row in rows("kink") if (row["weights"], row["r"]) == (weights, r)]
+        if found:
+            cells = [summary(found, "nll"), paper_nll, summary(found, "mse"), paper_mse, summary(found, "weight_var")]
+            body.append([weights, r, str(len(found)), *cells, summary(found, "process_var"), summary(found, "seconds")])
+    head = ["weights", "r", "runs", "NLL", "paper", "MSE", "paper", "weight variance", "process variance", "seconds per fit"]
+    return table(head, body)
+
+
+def filtering() -> str:
+    """The filtering table."""
+    body = [
+        [
+            row["weights"],
+            row["r"],
+            row["filter"],
+            *[f"{float(row[c]):.3f} ({float(row[c + '_se']):.3f})" for c in ("mse", "nll")],
+        ]
+        for row in rows("filtering")
+    ]
+    return table(["weights", "r", "filter", "MSE", "NLL"], body)
+
+
+def sysid() -> str:
+    """Real systems with controls."""
+    body = []
+    for name, kind in dict.fromkeys((row["data"], row["kind"]) for row in rows("sysid")):
+        found = [row for row in rows("sysid") if (row["data"], row["kind"]) == (name, kind)]
+        cells = [summary(found, column) for column in ("rmse", "nll", "coverage", "one_step", "seconds")]
+        body.append([name, kind, str(len(found)), *cells])
+    return table(["data", "model", "seeds", "RMSE", "NLL", "coverage of 95 %", "one-step log density", "seconds"], body)
+
+
+def recipe() -> str:
+    """Candidates, best first."""
+    ordered = sorted(rows("recipe"), key=lambda row: float(row["score"]))
+    columns = ["schedule", "learning_rate", "iterations", "prior_weight", "score", "median_0.008", "median_0.08", "median_0.8"]
+    columns = [c for c in ["log_var", *columns] if ordered and c in ordered[0]]
+    return table(columns, [[row[c] for c in columns] for row in ordered])
+
+
+def main() -> None:
+    """Replace what stands between the markers of each page."""
+    for page in ("results", "recipe"):
+        path = ROOT / "docs" / f"{page}.md"
+        text = path.read_text(encoding="utf-8")
+        for name, make in (("kink", kink), ("filtering", filtering), ("sysid", sysid), ("recipe", recipe)):
+            pattern = rf"(<!-- {name} -->\n).*?(<!-- end -->)"
+            text = re.sub(pattern, lambda m, make=make: f"{m.group(1)}{make()}\n{m.group(2)}", text, flags=re.S)
+        path.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
