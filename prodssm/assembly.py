@@ -52,13 +52,13 @@ class Settings:
 
 
 def _require_sizes(name: str, value: Any, words: tuple[str, ...]) -> None:
+    named = " or ".join([*[repr(word) for word in words], "a tuple of hidden sizes"])
     if isinstance(value, str):
         if value not in words:
-            named = " or ".join([*[repr(word) for word in words], "a tuple of hidden sizes"])
             raise ValueError(f"{name} must be {named}, got {value!r}")
         return
     if not isinstance(value, tuple | list) or any(isinstance(n, bool) or not isinstance(n, int | np.integer) for n in value):
-        raise TypeError(f"{name} must be a tuple of hidden sizes, got {value!r}")
+        raise TypeError(f"{name} must be {named}, got {value!r}")
     if any(n < 1 for n in value):
         raise ValueError(f"{name} must have positive sizes, got {value}")
 

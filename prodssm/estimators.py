@@ -2,8 +2,10 @@
 
 import os
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from copy import copy
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import equinox as eqx
@@ -18,15 +20,18 @@ from sklearn.exceptions import NotFittedError
 from prodssm.activations import ACTIVATIONS
 from prodssm.assembly import Settings, assemble
 from prodssm.checking import Check, compare
-from prodssm.checks import as_array, require_integer, require_number, require_variances
+from prodssm.checks import as_array, require_finite, require_integer, require_number, require_variances
 from prodssm.gaussian import Gaussian
 from prodssm.inference import (
+    EVEN,
     Beliefs,
     Finder,
     Forecast,
     filter_states,
     forecast,
     future,
+    require_even,
+    require_memory,
     sample_futures,
     simulate,
     smooth_states,
@@ -36,8 +41,8 @@ from prodssm.inference import (
 from prodssm.methods import METHODS
 from prodssm.methods.moments import moments
 from prodssm.model import StateSpaceModel
-from prodssm.objective import Objective
-from prodssm.persistence import flatten, read, restore, write
+from prodssm.objective import SCORES, Objective
+from prodssm.persistence import FileError, flatten, read, restore, write
 from prodssm.series import Series, Standardiser, as_list
 from prodssm.training import Data, History, Recipe, train, trainable
 
@@ -204,13 +209,16 @@ class ProDSSM(BaseEstimator):
 
     # ------------------------------------------------------------------ learning
 
-    def fit(self, data: Any, y: None = None) -> "ProDSSM":
+    def fit(self, data: Any, y: Any = None) -> "ProDSSM":
         """Learn from one or many series: an array (time, y), a `Series`, or a list of either.
 
         Ctrl-C ends training and keeps the best model so far.
         """
+        _require_nothing(y)
+        vars(self).pop("ssm_", None)  # a fit that fails must not leave old weights with new units
         recipe = self._recipe().check()
         require_integer("restarts", self.restarts, least=1)
+        require_integer("seed", self.seed, least=0)
         series = as_list(data)
         self._learn_units(series)
         series = [self._standardise(each) for each in series]
@@ -221,7 +229,7 @@ class ProDSSM(BaseEstimator):
         best = -np.inf
         for restart in range(self.restarts):
             start = assemble(settings, columns, u_size, noise, key=jr.key(self.seed + 1_000_003 * restart))
-            start.start()  # refuses what memory cannot hold, before any work
+            self._require_room(start, training)
             found, history = train(
                 start,
                 training,
@@ -234,40 +242,43 @@ class ProDSSM(BaseEstimator):
                 checkpoint=None if self.checkpoint is None else f"{self.checkpoint}{restart or ''}",
                 progress=self.progress,
             )
-            reached = max(history.validation or history.objective, default=-np.inf)
+            reached = max((v for v in history.validation or history.objective if np.isfinite(v)), default=-np.inf)
             if restart == 0 or reached > best:
                 self.ssm_, self.history_, best = found, history, reached
             if history.stopped.startswith("interrupted"):
                 break
+        if not np.isfinite(self.history_.objective).all():
+            warnings.warn(f"training: {self.history_.stopped}; try a smaller learning_rate", UserWarning, stacklevel=2)
         self._check_quietly(series)
         return self
 
     def _recipe(self) -> Recipe:
-        return Recipe(
-            iterations=self.iterations,
-            learning_rate=self.learning_rate,
-            schedule=self.schedule,
-            prior_weight=self.prior_weight,
-            batch=self.batch,
-            window=self.window,
-            objective=Objective(tuple(self.horizons), self.objective, self.stride),
-            patience=self.patience,
-        )
+        if self.objective not in SCORES:
+            raise ValueError(f"objective must be one of {', '.join(SCORES)}; got {self.objective!r}")
+        horizons = _plain(self.horizons)
+        if not isinstance(horizons, tuple):
+            raise TypeError(f"horizons must be a tuple of numbers of steps such as (1, 5), got {horizons!r}")
+        names = ("iterations", "learning_rate", "schedule", "prior_weight", "batch", "window", "patience")
+        objective = Objective(horizons, self.objective, _plain(self.stride))
+        return Recipe(objective=objective, **{name: _plain(getattr(self, name)) for name in names})
 
     def _settings(self, y_size: int) -> Settings:
-        def sizes(value: Any) -> Any:
-            return value if isinstance(value, str) else tuple(value)
-
         return Settings(
-            latent_dim=y_size if self.latent_dim is None else self.latent_dim,
-            hidden=sizes(self.hidden),
+            latent_dim=y_size if self.latent_dim is None else _plain(self.latent_dim),
+            hidden=_plain(self.hidden),
             activation=self.activation,
             weights=self.weights,
             residual=bool(self.residual),
-            process_noise=sizes(self.process_noise),
-            emission=sizes(self.emission),
-            noise_floor=self.noise_floor,
+            process_noise=_plain(self.process_noise),
+            emission=_plain(self.emission),
+            noise_floor=_plain(self.noise_floor),
         ).check(y_size)
+
+    def _require_room(self, start: StateSpaceModel, series: list[Series]) -> None:
+        """Refuse what memory cannot hold, before any work: a gradient keeps the beliefs of all steps of a batch."""
+        start.start()
+        longest = max(len(each) for each in series)
+        require_memory(start, min(self.window or longest, longest) * (self.batch or len(series)))
 
     def _options(self) -> dict[str, Any]:
         if self.method not in METHODS:
@@ -278,23 +289,19 @@ class ProDSSM(BaseEstimator):
 
     def _learn_units(self, series: list[Series]) -> None:
         """Standard units of channels, controls and time."""
-        self.y_units_ = Standardiser.fit(jnp.concatenate([each.y for each in series]))
-        controls = [each.u for each in series if each.u is not None]
+        dtype = jnp.result_type(float)  # that of the weights
+        self.y_units_ = Standardiser.fit(jnp.concatenate([each.y.astype(dtype) for each in series]))
+        controls = [each.u.astype(dtype) for each in series if each.u is not None]
         self.u_units_ = Standardiser.fit(jnp.concatenate(controls)) if controls else None
-        gaps = np.concatenate([np.asarray(each.dt[:-1]) for each in series])
-        self.time_unit_ = float(np.median(gaps))
-        if not self.residual and np.ptp(gaps) > 1e-3 * self.time_unit_:
-            raise ValueError(
-                f"time must be evenly spaced for residual=False, got steps from {gaps.min():.4g} to {gaps.max():.4g}; "
-                "use residual=True, or put NaN rows where nothing was observed"
-            )
+        self.time_unit_ = float(np.median(np.concatenate([np.asarray(each.dt[:-1]) for each in series])))
 
     def _standard_noise(self) -> Float[Array, " y"] | None:
         """The given measurement variances in standard units."""
+        require_number("noise_floor", self.noise_floor)
+        require_variances("noise_floor", self.noise_floor)
         if self.measurement_noise is None:
-            require_number("noise_floor", self.noise_floor)
             return None
-        given = np.asarray(self.measurement_noise, float)
+        given = np.asarray(as_array("measurement_noise", self.measurement_noise, ndim=np.ndim(self.measurement_noise)), float)
         require_variances("measurement_noise", given)
         scale = self.y_units_.scale
         if given.shape not in ((), scale.shape):
@@ -307,15 +314,19 @@ class ProDSSM(BaseEstimator):
             raise ValueError(f"data must have {y_size} channels like those of fit, got {series.y.shape[1]}")
         if (series.u is None) != (self.u_units_ is None):
             raise ValueError(f"u must {'be given' if series.u is None else 'not be given'}, as in fit")
-        u = None if self.u_units_ is None or series.u is None else self._standard_u(series.u)
+        if not self.residual:
+            require_even(series, self.time_unit_)
+        u = None if series.u is None else self._standard_u(series.u)
         time = None if series.time is None else (series.time - series.time[0]) / self.time_unit_
-        return Series(self.y_units_.apply(series.y), u, time)
+        return Series(self.y_units_.apply(series.y.astype(self.y_units_.mean.dtype)), u, time)
 
     def _standard_u(self, u: Any) -> Float[Array, "time u"]:
-        assert self.u_units_ is not None
+        if self.u_units_ is None:
+            raise ValueError("u must not be given, as in fit")
         u, wanted = as_array("u", u, ndim=2), self.u_units_.mean.size
         if u.shape[1] != wanted:
             raise ValueError(f"u must have {wanted} columns like that of fit, got {u.shape[1]}")
+        require_finite("u", u)
         return self.u_units_.apply(u.astype(self.u_units_.mean.dtype))
 
     def _hold_out(self, series: list[Series]) -> tuple[list[Series], Data | None]:
@@ -323,15 +334,21 @@ class ProDSSM(BaseEstimator):
         require_number("validation", self.validation)
         if not 0 <= self.validation < 1:
             raise ValueError(f"validation must be a share between 0 and 1, got {self.validation}")
-        if self.validation == 0:
-            return series, None
-        if len(series) >= 5:
+        training, held_out = series, None
+        if self.validation and len(series) >= 5:
             order = np.random.default_rng(self.seed).permutation(len(series))
-            count = max(1, round(self.validation * len(series)))
-            return [series[n] for n in order[count:]], Data.of([series[n] for n in order[:count]])
-        cuts = [max(2, round((1 - self.validation) * len(each))) for each in series]
-        earlier = [each.window(0, cut) for each, cut in zip(series, cuts, strict=True)]
-        return earlier, Data.of(series, begin=cuts)
+            count = min(max(1, round(self.validation * len(series))), len(series) - 1)
+            training, held_out = [series[n] for n in order[count:]], Data.of([series[n] for n in order[:count]])
+        elif self.validation:
+            cuts = [max(2, round((1 - self.validation) * len(each))) for each in series]
+            training = [_first(each, cut) for each, cut in zip(series, cuts, strict=True)]
+            held_out = Data.of(series, begin=cuts)
+        if not Data.of(training).observed or (held_out is not None and not held_out.observed):
+            raise ValueError(
+                f"data must have observations after the first of a series, in the part to learn from and in the part that "
+                f"validation={self.validation} holds out; give more data, or validation=0"
+            )
+        return training, held_out
 
     def _check_quietly(self, series: list[Series]) -> None:
         """A small check of the Gaussian assumption; what it finds wrong is worth a warning."""
@@ -355,6 +372,8 @@ class ProDSSM(BaseEstimator):
         series = self._one(data)
         standard = self._standardise(series)
         found = function(self.ssm_, standard, self.method, **self._options())
+        if not all(np.isfinite(np.asarray(part)).all() for part in (found.mean, found.cov, found.log_evidence)):
+            raise FloatingPointError("the beliefs left the range of numbers: the learned system is unstable; train it anew")
         log_evidence = self.y_units_.undo_log_prob(found.log_evidence, ~jnp.isnan(series.y))
         return Beliefs(*self._state_units(found.mean, found.cov), log_evidence, found.weights)
 
@@ -365,7 +384,7 @@ class ProDSSM(BaseEstimator):
             data: What was seen: an array (time, y) or a `Series`.
             steps: How many observations ahead.
             u: Future controls, (steps, u); `u[k]` acts after the k-th forecast, so the last row may be left out.
-            dt: Future time steps, (steps,); the last one of the series if not given.
+            dt: Future time steps, (steps,); `dt[k]` leads to the k-th forecast. The last one of the series if not given.
 
         Returns:
             `.mean`, `.cov`, `.std`, `.interval(0.95)`, `.decompose()`.
@@ -380,26 +399,23 @@ class ProDSSM(BaseEstimator):
                 "forecast fewer steps, or train with longer horizons such as horizons=(1, 5, 20)"
             )
         units = self.y_units_
-
-        def parts() -> Parts:
-            return self._decompose(standard, steps, u, dt)
-
+        parts = partial(copy(self)._decompose, standard, steps, u, dt)  # of this model, whatever is fitted later
         mean, cov = units.undo(found.mean), units.undo_cov(found.cov)
         return Prediction(mean, cov, *self._state_units(found.state_mean, found.state_cov), parts)
 
     def _future(self, u: Any, dt: Any) -> tuple[Any, Any]:
-        u = None if u is None else self._standard_u(u)
+        u = None if u is None or (np.size(u) == 0 and self.u_units_ is not None) else self._standard_u(u)
         return u, None if dt is None else as_array("dt", dt, ndim=1) / self.time_unit_
 
     def _decompose(self, standard: Series, steps: int, u: Any, dt: Any) -> Parts:
-        if self.weights == "local":
+        if self.ssm_.weights == "local":
             raise ValueError(
                 "decompose cannot tell epistemic from aleatoric variance for weights='local': they are redrawn at every step "
                 "and act as process noise. Use weights='global', or compare transition(x).var with the process noise"
             )
         control, gaps = future(self.ssm_, standard, steps, u, dt)
         square = np.asarray(self.y_units_.scale, float) ** 2
-        if self.weights == "point":
+        if self.ssm_.weights == "point":
             found = forecast(self.ssm_, standard, steps, self.method, u=u, dt=dt, **self._options())
             output = jnp.diagonal(found.cov, axis1=1, axis2=2) - self.ssm_.measurement_noise[None, :]
             shared = jnp.zeros_like(output)
@@ -414,12 +430,13 @@ class ProDSSM(BaseEstimator):
     def transition(self, x: Any, u: Any = None) -> Transition:
         """Belief about the next state f(x, w) at states x, (n, x), with the learned weights and without process noise.
 
-        For a residual model it is x + f(x, w), one unit of time later.
+        For a residual model it is x + f(x, w), one usual time step later.
         """
         self._require_fit()
         x = as_array("x", x, ndim=2)
         if x.shape[1] != self.ssm_.x_size:
             raise ValueError(f"x must have {self.ssm_.x_size} columns, one per state, got shape {x.shape}")
+        require_finite("x", x)
         units = self._state_standardiser()
         states = units.apply(x.astype(units.mean.dtype))
         if (u is None) != (self.u_units_ is None):
@@ -442,7 +459,7 @@ class ProDSSM(BaseEstimator):
         self._require_fit()
         return Stream(self.ssm_.start(), jnp.asarray(0))
 
-    def step(self, state: Stream, y: Any, u: Any = None, dt: float = 1.0) -> tuple[Stream, OneStep]:
+    def step(self, state: Stream, y: Any, u: Any = None, dt: float | None = None) -> tuple[Stream, OneStep]:
         """Take in one observation (NaN where nothing was observed) and the control that follows it.
 
         Memory and time per step are constant.
@@ -451,7 +468,7 @@ class ProDSSM(BaseEstimator):
             state: The stream, from `start` or from the last `step`.
             y: The observation, (y,).
             u: The control that acts until the next observation, (u,), if the model has any.
-            dt: Time until the next observation, in units of the usual time step.
+            dt: Time until the next observation, in the units of the data; the usual time step if not given.
 
         Returns:
             The stream after this step; and what is known now: `.state_mean`, `.state_cov`, and the `.mean` and `.cov` of the
@@ -468,13 +485,25 @@ class ProDSSM(BaseEstimator):
         control = None if u is None else np.asarray(u, dtype=self.y_units_.mean.dtype)
         if control is not None and (control.shape != (self.ssm_.u_size,) or not np.isfinite(control).all()):
             raise ValueError(f"u must be {self.ssm_.u_size} finite numbers, got {control}")
-        gap = np.asarray(dt, y.dtype)
+        gap = np.asarray(self._time_step(dt), y.dtype)
         finder = Finder(self.ssm_, self._options(), self.method)
         state, found = _stream_step(finder, self.y_units_, self.u_units_, self._state_standardiser(), state, y, control, gap)
         return state, OneStep(*found)
 
-    def score(self, data: Any, y: None = None) -> float:
+    def _time_step(self, dt: float | None) -> float:
+        """One time step in units of the usual one."""
+        if dt is None:
+            return 1.0
+        require_number("dt", dt)
+        if dt <= 0:
+            raise ValueError(f"dt must be positive, got {dt}")
+        if not self.ssm_.residual and abs(dt / self.time_unit_ - 1) > EVEN:
+            raise ValueError(f"dt={dt} needs residual=True: only a residual transition scales with time")
+        return dt / self.time_unit_
+
+    def score(self, data: Any, y: Any = None) -> float:
         """Mean log density per observed value, each given those before it; the first of each series is not scored."""
+        _require_nothing(y)
         total, count = 0.0, 0
         for series in as_list(data):
             found = self.filter(series)
@@ -502,14 +531,14 @@ class ProDSSM(BaseEstimator):
 
     def _check(self, standard: Series, steps: int, samples: int) -> Check:
         cut = max(len(standard) - steps, 2)
-        past = standard.window(0, cut)
-        u = None if standard.u is None else jnp.pad(standard.u[cut:], ((0, steps), (0, 0)), mode="edge")[:steps]
-        dt = standard.dt[cut:] if standard.time is not None and len(standard) - cut == steps else None
+        past = _first(standard, cut)
+        u = None if standard.u is None else standard.u[cut:]
+        dt = standard.dt[cut - 1 :][:steps] if self.ssm_.residual else None
         finder = Finder(self.ssm_, self._options(), self.method)
         found = forecast(self.ssm_, past, steps, self.method, u=u, dt=dt, **self._options())
         key = jr.key(self.seed + 1)
         outputs = sample_futures(finder, past.frames, *future(self.ssm_, past, steps, u, dt), key=key, samples=samples)
-        noise = jr.normal(jr.fold_in(key, 1), outputs.shape, outputs.dtype) * jnp.sqrt(self.ssm_.measurement_noise)
+        noise = jr.normal(jr.fold_in(key, 1), outputs.shape, outputs.dtype) * jnp.sqrt(self.ssm_.measurement_noise)[None, None]
         mean, std, futures = (np.asarray(part, float) for part in (found.mean, found.std, outputs + noise))
         return compare(mean, std, futures)
 
@@ -520,37 +549,40 @@ class ProDSSM(BaseEstimator):
         self._require_fit()
         if self.activation not in ACTIVATIONS:
             raise ValueError(f"activation must be one of {', '.join(ACTIVATIONS)} to be saved, got {self.activation!r}")
-        params = self.get_params(deep=False)
-        noise = params.pop("measurement_noise")
-        params["checkpoint"] = None if self.checkpoint is None else str(self.checkpoint)
+        channels, controls = self.y_units_.mean.size, 0 if self.u_units_ is None else self.u_units_.mean.size
+        if _shape(self._template(channels, controls)) != _shape(self.ssm_):
+            raise ValueError("the settings of this model were changed after fit: call fit again before save")
+        params = {name: _plain(value) for name, value in self.get_params(deep=False).items()}
+        params["checkpoint"] = None if self.checkpoint is None else os.fspath(self.checkpoint)
         config = {
-            "params": params | {"measurement_noise": None if noise is None else np.asarray(noise, float).tolist()},
+            "params": params,
             "time_unit": self.time_unit_,
-            "controls": 0 if self.u_units_ is None else int(self.u_units_.mean.size),
-            "channels": int(self.y_units_.mean.size),
+            "controls": controls,
+            "channels": channels,
             "stopped": self.history_.stopped,
             "iterations": self.history_.iterations,
         }
         numbers = {f"history.{n}": np.asarray(getattr(self.history_, n), float) for n in ("objective", "validation", "seconds")}
         write(path, "ProDSSM", config, flatten(self._fitted()) | numbers)
 
+    def _template(self, channels: int, controls: int) -> StateSpaceModel:
+        """A model of this shape."""
+        noise = None if self.measurement_noise is None else jnp.ones(channels)
+        return assemble(self._settings(channels), jnp.zeros((2, channels)), controls, noise, key=jr.key(0))
+
     def _fitted(self) -> dict[str, Any]:
         return {"model": self.ssm_, "y_units": self.y_units_, "u_units": self.u_units_}
 
     @classmethod
     def _load(cls, config: dict[str, Any], arrays: dict[str, np.ndarray]) -> "ProDSSM":
-        params: dict[str, Any] = {
-            name: tuple(value) if isinstance(value, list) else value for name, value in config["params"].items()
-        }
-        model = cls(**params)
+        model = cls(**{name: _plain(value) for name, value in config["params"].items()})
         numbers = {name: arrays.pop(f"history.{name}").tolist() for name in ("objective", "validation", "seconds")}
         model.history_ = History(iterations=config["iterations"], stopped=config["stopped"], **numbers)
         channels, controls = config["channels"], config["controls"]
         model.time_unit_ = config["time_unit"]
         model.y_units_ = Standardiser(jnp.zeros(channels), jnp.ones(channels))
         model.u_units_ = Standardiser(jnp.zeros(controls), jnp.ones(controls)) if controls else None
-        noise = None if model.measurement_noise is None else jnp.ones(channels)
-        model.ssm_ = assemble(model._settings(channels), jnp.zeros((2, channels)), controls, noise, key=jr.key(0))
+        model.ssm_ = model._template(channels, controls)
         fitted = restore(model._fitted(), arrays)
         model.ssm_, model.y_units_, model.u_units_ = fitted["model"], fitted["y_units"], fitted["u_units"]
         return model
@@ -578,6 +610,28 @@ class ProDSSM(BaseEstimator):
     def _state_units(self, mean: Array, cov: Array) -> tuple[Array, Array]:
         units = self._state_standardiser()
         return units.undo(mean), units.undo_cov(cov)
+
+
+def _require_nothing(y: Any) -> None:
+    if y is not None:
+        raise ValueError("y must be None: observations and controls come together as data, see prodssm.Series(y, u)")
+
+
+def _first(series: Series, length: int) -> Series:
+    """The beginning of a series; unlike a series of its own it may have no observations of some channel."""
+    return jax.tree.map(lambda column: column[:length], series)
+
+
+def _plain(value: Any) -> Any:
+    """NumPy's numbers and all sequences as Python's numbers and tuples, which compare, hash and go into JSON."""
+    if isinstance(value, np.generic | np.ndarray | jax.Array):
+        value = value.tolist()
+    return tuple(_plain(each) for each in value) if isinstance(value, Iterable) and not isinstance(value, str) else value
+
+
+def _shape(model: StateSpaceModel) -> Any:
+    """All of a model but its numbers."""
+    return jax.tree.structure(model), [leaf.shape for leaf in jax.tree.leaves(model)]
 
 
 @eqx.filter_jit
@@ -614,4 +668,7 @@ def load(path: str | os.PathLike[str]) -> Any:
     stored = read(path)
     if stored.kind not in KINDS:
         raise ValueError(f"{path} holds a {stored.kind}, which is not a model; expected one of {', '.join(KINDS)}")
-    return KINDS[stored.kind]._load(stored.config, dict(stored.arrays))
+    try:
+        return KINDS[stored.kind]._load(stored.config, dict(stored.arrays))
+    except (KeyError, TypeError) as error:
+        raise FileError(f"{path} does not hold a whole {stored.kind} ({error}); take another copy, or save again") from error

@@ -391,6 +391,6 @@ def require_memory(model: StateSpaceModel, count: int) -> None:
     there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     if needed > there:
         raise ValueError(
-            f"weights='global' would keep {count} covariances of {weights} weights, {needed / 1e9:.3g} GB, but this machine has "
+            f"weights='global' would keep {count} covariances of {weights} weights, {needed / 1e9:.3g} GB; this machine has "
             f"{there / 1e9:.3g} GB; use a smaller network, fewer or shorter series or windows, or weights='local'"
         )

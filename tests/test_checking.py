@@ -1,0 +1,85 @@
+"""The judge of the Gaussian assumption: it forgives what sampling does, and names what a user would notice."""
+
+import numpy as np
+import pytest
+
+from prodssm.checking import compare
+
+STEPS, CHANNELS, SAMPLES = 5, 2, 4000
+MEAN = np.linspace(-1.0, 3.0, STEPS * CHANNELS).reshape(STEPS, CHANNELS)
+STD = np.geomspace(0.1, 30.0, STEPS * CHANNELS).reshape(STEPS, CHANNELS)
+
+
+def futures(samples=SAMPLES, seed=0):
+    return MEAN + STD * np.random.default_rng(seed).normal(size=(samples, STEPS, CHANNELS))
+
+
+@pytest.mark.parametrize("samples", [10, 400, SAMPLES])
+def test_a_right_forecast_holds_whatever_the_number_of_samples(samples):
+    found = [compare(MEAN, STD, futures(samples, seed)) for seed in range(20)]
+    assert all(each.holds for each in found)
+    assert all(each.trusted == STEPS and each.samples == samples for each in found)
+    assert f"agrees with {samples} sampled futures over all {STEPS} steps" in str(found[0])
+
+
+def test_gaps_ratios_and_coverage_are_those_of_the_normal_distribution():
+    found = compare(MEAN + 0.1 * STD, 1.1 * STD, futures())
+    assert np.abs(found.mean_gap - 0.1).max() < 5 / np.sqrt(SAMPLES)
+    assert np.abs(found.std_ratio / 1.1 - 1).max() < 5 / np.sqrt(2 * SAMPLES)
+    exact = compare(MEAN, STD, futures()).coverage
+    assert np.abs(exact - 0.95).max() < 5 * np.sqrt(0.95 * 0.05 / SAMPLES)
+
+
+@pytest.mark.parametrize("factor", [0.5, 2.0])
+def test_a_wrong_width_fails_from_its_step_on_and_is_named(factor):
+    std = STD.copy()
+    std[3, 1] *= factor
+    found = compare(MEAN, std, futures())
+    assert not found.holds
+    assert found.trusted == 3
+    assert f"for 3 of {STEPS} steps" in found.verdict
+    # The step and the channel that are wrong, not the last ones, which are right.
+    assert f"At step 4 it is {factor:.2g} times as wide as the samples in channel 1" in found.verdict
+
+
+def test_a_wrong_mean_fails_even_if_the_width_is_right():
+    mean = MEAN.copy()
+    mean[0, 0] += 0.8 * STD[0, 0]
+    found = compare(mean, STD, futures())
+    assert found.trusted == 0
+    assert "At step 1 it is as wide as the samples in channel 0, its mean 0.8 standard deviations away" in found.verdict
+
+
+def test_the_units_of_a_channel_do_not_matter():
+    drawn, scale = futures(), np.array([1e6, 1e-6])
+    plain, scaled = compare(MEAN, 1.4 * STD, drawn), compare(scale * MEAN, 1.4 * scale * STD, scale * drawn)
+    assert plain.verdict == scaled.verdict
+    assert np.allclose(plain.std_ratio, scaled.std_ratio)
+
+
+def test_heavy_tails_are_no_failure_where_their_spread_cannot_be_told():
+    drawn = MEAN + STD * np.random.default_rng(1).standard_t(3, size=(400, STEPS, CHANNELS))
+    assert compare(MEAN, np.sqrt(3.0) * STD, drawn).holds
+
+
+def test_a_channel_that_never_varies_agrees_with_itself():
+    still = np.broadcast_to(MEAN, (100, STEPS, CHANNELS))
+    found = compare(MEAN, np.zeros_like(STD), still)
+    assert found.holds
+    assert (found.coverage == 1).all()
+    assert not compare(MEAN, 0.1 * STD, still).holds
+    assert not compare(MEAN + 0.1, np.zeros_like(STD), still).holds
+
+
+@pytest.mark.parametrize("size", [1e100, 1e200, np.inf, np.nan])
+def test_futures_beyond_the_range_of_numbers_fail_with_a_plain_sentence(size):
+    drawn = futures(100)
+    drawn[:, 2:] *= size
+    found = compare(MEAN, STD, drawn)
+    assert found.trusted == 2
+    assert "nan" not in found.verdict
+    mean = MEAN.copy()
+    mean[4] = size
+    found = compare(mean, STD, futures(100))
+    assert found.trusted == 4
+    assert "nan" not in found.verdict
