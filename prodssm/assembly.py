@@ -1,6 +1,5 @@
 """From a few settings and the shape of the data to a state-space model that is ready to learn."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,7 +8,7 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from prodssm.activations import Activation, find_activation
+from prodssm.activations import find_activation
 from prodssm.checks import require_integer
 from prodssm.gaussian import Gaussian
 from prodssm.methods import WEIGHTS
@@ -24,16 +23,16 @@ RESIDUAL_SCALE = 0.1  # a residual network starts close to standing still
 
 @dataclass(frozen=True)
 class Settings:
-    """The shape of a model, as `ProDSSM` describes it."""
+    """The shape of a model, as `ProDSSM` describes it; anything until it is checked."""
 
-    latent_dim: int
-    hidden: tuple[int, ...]
-    activation: str | Activation | Callable[[Array], Array]
-    weights: str
+    latent_dim: Any
+    hidden: Any
+    activation: Any
+    weights: Any
     residual: bool
-    process_noise: str | tuple[int, ...]
-    emission: str | tuple[int, ...]
-    noise_floor: float
+    process_noise: Any
+    emission: Any
+    noise_floor: Any
 
     def check(self, y_size: int) -> "Settings":
         """Itself, or an error."""

@@ -17,7 +17,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
 
-from prodssm.activations import ACTIVATIONS
+from prodssm.activations import ACTIVATIONS, Activation
 from prodssm.assembly import Settings, assemble
 from prodssm.checking import Check, compare
 from prodssm.checks import as_array, require_finite, require_integer, require_number, require_variances
@@ -631,7 +631,10 @@ def _plain(value: Any) -> Any:
 
 def _shape(model: StateSpaceModel) -> Any:
     """All of a model but its numbers."""
-    return jax.tree.structure(model), [leaf.shape for leaf in jax.tree.leaves(model)]
+    networks = [network for network in (model.transition, model.emission, model.process_network) if network is not None]
+    activations = [layer.name for network in networks for layer in network.layers if isinstance(layer, Activation)]
+    shapes = {name: leaf.shape for name, leaf in flatten(model).items()}
+    return model.weights, model.residual, model.measurement_floor, activations, shapes
 
 
 @eqx.filter_jit

@@ -18,7 +18,7 @@ import prodssm as ps
 
 
 def close(a, b, scale=1.0):
-    """Whether a and b agree to the square root of a's rounding error, relative to the largest entry of b."""
+    """Whether a and b agree to the square root of a's rounding error, relative to the largest entry of b (or to one)."""
     a, b = np.asarray(a), np.asarray(b)
     if a.shape != b.shape:
         raise AssertionError(f"shapes differ: {a.shape} and {b.shape}")

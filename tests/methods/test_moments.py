@@ -257,7 +257,7 @@ DEPTHS = {
         ("tanh", "exp", "identity"),
     ],
 }
-SAMPLES = {1: 1_000_000, 2: 300_000, 3: 300_000}
+SAMPLES = 1_000_000
 SIZES = {1: (2, 6, 3), 2: (2, 6, 5, 3), 3: (2, 6, 5, 4, 3)}
 
 
@@ -265,7 +265,7 @@ SIZES = {1: (2, 6, 3), 2: (2, 6, 5, 3), 3: (2, 6, 5, 4, 3)}
 def sampled_networks(depth):
     """For each choice of activations at this depth: moments with point and with redrawn weights."""
     matrices, variances = random_matrices(depth, SIZES[depth], scale=0.8)
-    found = sample_networks(matrices, variances, DEPTHS[depth], STATE, STATE_COV, seed=depth, samples=SAMPLES[depth])
+    found = sample_networks(matrices, variances, DEPTHS[depth], STATE, STATE_COV, seed=depth, samples=SAMPLES)
     return matrices, variances, dict(zip(DEPTHS[depth], found, strict=True))
 
 

@@ -26,7 +26,7 @@ def repeat(weights, **options):
 @pytest.mark.parametrize("draw", ["outputs", "weights"])
 def test_redrawn_weights_have_the_moments_of_independent_samples(draw):
     found, _ = repeat("local", draw=draw)
-    ((_, wanted),) = sample_networks(MATRICES, VARIANCES, [("tanh",)], X, COV, seed=1, samples=300_000)
+    ((_, wanted),) = sample_networks(MATRICES, VARIANCES, [("tanh",)], X, COV, seed=1, samples=1_000_000)
     cross = wanted.cov[:, 3:]
     slopes = cross @ np.linalg.inv(COV)
     slope_error = np.abs(wanted.cov_error[:, 3:]) @ np.abs(np.linalg.inv(COV))
@@ -47,7 +47,7 @@ def test_carried_weights_have_the_slope_of_independent_samples():
     carried = np.zeros((2 + len(prior),) * 2)
     carried[:2, :2], carried[2:, 2:] = COV, np.diag(prior)
     mean = np.concatenate([X, flatten(MATRICES)])
-    wanted = sample_joint(mean, carried, NET.shapes, ("tanh",), 2, seed=2, samples=200_000)
+    wanted = sample_joint(mean, carried, NET.shapes, ("tanh",), 2, seed=2, samples=1_000_000)
     inverse = np.linalg.inv(carried)
     other, other_error = wanted.cov[:, 3:] @ inverse, wanted.cov_error[:, 3:] @ np.abs(inverse)
     assert (np.abs(slope - other) < 5 * np.hypot(error, other_error) + 0.02 * np.abs(other)).all()
