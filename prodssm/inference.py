@@ -192,7 +192,8 @@ def forecast(
         `.mean` (steps, y), `.cov` (steps, y, y), `.interval(0.95)`, and the states behind them.
     """
     series = _check(model, series, method)
-    return _forecast(Finder(model, options, method), series.frames, *future(model, series, steps, u, dt))
+    finder, ahead = Finder(model, options, method), future(model, series, steps, u, dt)
+    return _forecast(finder, latest(finder, series.frames), _times(series.frames, steps), *ahead)
 
 
 def future(model: StateSpaceModel, series: Series, steps: int, u: Any, dt: Any) -> tuple[Array | None, Array]:
@@ -226,38 +227,48 @@ def _time_steps(model: StateSpaceModel, dt: Any, count: int, usual: Array) -> Fl
     if gaps.size < count:
         raise ValueError(f"dt must have at least {count} entries, got {gaps.size}")
     require_finite("dt", gaps)
-    values = values_of(gaps)
+    values, wanted = values_of(gaps), values_of(usual)
     if values is not None and (values <= 0).any():
         raise ValueError(f"dt must be positive, got {values.min()}")
-    if not model.residual and values is not None and not np.allclose(values, usual, rtol=EVEN):
-        raise ValueError(f"dt must be {usual} throughout for residual=False: only a residual transition scales with time")
+    if not (model.residual or values is None or wanted is None or np.allclose(values, wanted, rtol=EVEN)):
+        raise ValueError(f"dt must be {wanted} throughout for residual=False: only a residual transition scales with time")
     return gaps
 
 
+@eqx.filter_jit
 def latest(finder: Finder, frames: Frames) -> Belief:
-    """The belief after the last observation."""
+    """The belief after the last observation: compiled for itself, because all that looks ahead starts from it."""
     belief = walk(finder, frames[:-1])[0]
     return belief.condition(finder.emission(belief, frames.dt.size - 1), frames.y[-1])[0]
 
 
+def _times(frames: Frames, steps: int) -> Array:
+    """Numbers of the moves from the last observation on."""
+    return jnp.asarray(frames.dt.size - 1 + np.arange(steps, dtype=np.int32))
+
+
 @eqx.filter_jit
-def _forecast(finder: Finder, frames: Frames, u: Array | None, gaps: Array) -> Forecast:
+def _forecast(finder: Finder, belief: Belief, times: Array, u: Array | None, gaps: Array) -> Forecast:
     def body(belief, ahead):
         t, control, dt = ahead
         following = belief.advance(finder.transition(belief, control, dt, t))
         seen = following.state.advance(finder.emission(following, t + 1))
         return following, (seen.mean, symmetrise(seen.cov), following.mean, symmetrise(following.cov))
 
-    times = frames.dt.size - 1 + jnp.arange(gaps.size)
-    return Forecast(*jax.lax.scan(body, latest(finder, frames), (times, u, gaps))[1])
+    return Forecast(*jax.lax.scan(body, belief, (times, u, gaps))[1])
 
 
-@eqx.filter_jit
 def split_variances(finder: Finder, frames: Frames, u: Array | None, gaps: Array) -> tuple[Array, Array]:
     """Variances of the forecast outputs without measurement noise, and what of them comes from not knowing the weights.
 
     The latter is the covariance between twins: two futures with the same weights, and all else drawn for each (MATH 7.3).
     """
+    return _split(finder, latest(finder, frames), _times(frames, gaps.size), u, gaps)
+
+
+@eqx.filter_jit
+def _split(finder: Finder, belief: Belief, times: Array, u: Array | None, gaps: Array) -> tuple[Array, Array]:
+    assert isinstance(belief, JointGaussian)
     model = finder.model
     # The order of the forecast itself, or the parts would not be parts of the same variance.
     order = finder.options.get("order", DEFAULT_ORDER_SCALAR if model.x_size == 1 else DEFAULT_ORDER)
@@ -275,18 +286,17 @@ def split_variances(finder: Finder, frames: Frames, u: Array | None, gaps: Array
         shown = moved if model.emission is None else twin_outputs(model.emission.at_mean(), following.state, moved, order)
         return (following, moved), (jnp.diag(seen.cov) - model.measurement_noise, jnp.diag(shown))
 
-    belief = latest(finder, frames)
-    assert isinstance(belief, JointGaussian)
     start = belief.weights.solve(belief.cross) @ belief.cross.T
-    times = frames.dt.size - 1 + jnp.arange(gaps.size)
     return jax.lax.scan(body, (belief, start), (times, u, gaps))[1]
 
 
-@eqx.filter_jit
 def sample_futures(finder: Finder, frames: Frames, u: Array | None, gaps: Array, *, key: PRNGKeyArray, samples: int) -> Array:
     """Outputs without measurement noise along sampled futures of a series, (samples, steps, y)."""
-    model, belief = finder.model, latest(finder, frames)
+    return _sample_futures(finder.model, latest(finder, frames), u, gaps, key, samples)
 
+
+@eqx.filter_jit
+def _sample_futures(model: StateSpaceModel, belief: Belief, u: Array | None, gaps: Array, key: PRNGKeyArray, samples: int):
     def future_of(key):
         start_key, walk_key = jr.split(key)
         if isinstance(belief, JointGaussian):
