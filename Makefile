@@ -2,6 +2,9 @@
 PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
+# What float32 could break; the rest says the same in any precision.
+NUMERICS := tests/methods $(addprefix tests/test_,$(addsuffix .py,linalg gaussian weights activations layers network inference \
+	objective training checking estimators review))
 PYTEST := $(BIN)/python -m pytest -q --jaxtyping-packages=prodssm,beartype.beartype
 
 .PHONY: demo test lint bench experiments cases clean
@@ -28,7 +31,7 @@ demo: .venv/demo
 
 test: lint
 	$(PYTEST) -n 2 tests
-	PRODSSM_TEST_BITS=32 $(PYTEST) -n 2 tests
+	PRODSSM_TEST_BITS=32 $(PYTEST) -n 2 $(NUMERICS)
 	$(PYTEST) --doctest-modules prodssm -p no:cacheprovider
 	$(BIN)/python examples/uncertain_forecast.py --quick
 	$(BIN)/python examples/learn_kink.py --quick

@@ -103,9 +103,10 @@ class Objective(NamedTuple):
         @jax.checkpoint
         def body(belief, t):
             # Past the end there is nothing to foresee; the last frame stands in and its score is not used.
-            now = frames[jnp.minimum(t, last)]
+            now = jnp.minimum(t, last)
+            u = None if frames.u is None else frames.u[now]
             # Settled, or the compiler works each belief out anew in everything that uses it, and takes minutes to say so.
-            following = jax.tree.map(settle, belief.advance(finder.transition(belief, now.u, now.dt, t)))
+            following = jax.tree.map(settle, belief.advance(finder.transition(belief, u, frames.dt[now], t)))
             seen = following.state.advance(finder.emission(following, t + 1))
             y = frames.y[jnp.minimum(t + 1, last)]
             if self.score == "bound":
