@@ -211,7 +211,7 @@ def claims(size: int, times: dict[str, float]) -> list[dict[str, Any]]:
     if "jax weights, S=D" in times:
         add("JAX Monte Carlo S=D with weight sampling / local", best("weights", "jax") / times["local"], least=least)
         if "torch weights, S=D" in times:
-            add("PyTorch Monte Carlo S=D with weight sampling / local", best("weights", "torch") / times["local"])
+            add("PyTorch Monte Carlo S=D with weight sampling / local", best("weights", "torch") / times["local"], least=least)
         add("any Monte Carlo S=D without weight sampling / local", best("fixed") / times["local"], least=1.0)
     add("local / cheapest Monte Carlo S=D", times["local"] / best("outputs"), most=1.3)
     add("local / matrix products", times["local"] / times["limit"], most=1.5 if size >= 128 else None)

@@ -38,7 +38,9 @@ def summary(found: list[dict[str, str]], column: str) -> str:
 
 
 def table(head: list[str], body: list[list[str]]) -> str:
-    """Markdown."""
+    """Markdown; nothing without rows."""
+    if not body:
+        return ""
     lines = [head, ["---"] * len(head), *body]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
