@@ -452,6 +452,7 @@ def test_the_first_future_step_in_time_can_be_chosen(with_everything):
     assert (jnp.diag(late.state_cov[0]) > jnp.diag(early.state_cov[0])).all()
 
 
+@pytest.mark.float64  # the model that is drawn depends on the precision, and this one was looked at
 def test_the_method_may_be_changed_after_fit(local):
     other = copy(local).set_params(method="linearised")
     plain, changed = local.forecast(wave(), AHEAD), other.forecast(wave(), AHEAD)
@@ -693,6 +694,7 @@ def with_gain(model, gain):
     return eqx.tree_at(lambda m: m.transition, model.ssm_, network)
 
 
+@pytest.mark.float64  # the model that is drawn depends on the precision, and this one was looked at
 def test_the_check_holds_on_a_contractive_model_and_fails_on_an_expanding_one(drawn_once):
     model = copy(drawn_once)
     model.ssm_ = with_gain(drawn_once, 0.6)
@@ -705,6 +707,7 @@ def test_the_check_holds_on_a_contractive_model_and_fails_on_an_expanding_one(dr
     assert "Forecast fewer steps" in wild.verdict
 
 
+@pytest.mark.float64  # the model that is drawn depends on the precision, and this one was looked at
 def test_fit_warns_when_its_own_check_fails(drawn_once):
     model = ps.ProDSSM(**CHEAP, weights="global")
     expected = pytest.warns(UserWarning, match="The Gaussian forecast agrees with 400 sampled futures for . of 12 steps")
