@@ -57,8 +57,9 @@ def compare(mean: np.ndarray, std: np.ndarray, futures: np.ndarray) -> Check:
         kurtosis = ((centred / sampled) ** 4).mean(axis=0)
         gap, ratio = np.abs(mean - futures.mean(axis=0)) / sampled, np.maximum(std, NOTHING) / sampled
         width = np.abs(np.log(ratio))
-        # At least the error of a normal sample: a few samples say little about their own tails.
-        width_error = SIGMAS * np.sqrt(np.maximum(kurtosis - 1, 2.0) / (4 * samples))
+        # At least the error of a normal sample: a few samples say little about their own tails. And not much more, or tails
+        # that no Gaussian has would be their own excuse.
+        width_error = SIGMAS * np.sqrt(np.clip(kurtosis - 1, 2.0, 8.0) / (4 * samples))
         inside = (np.abs(futures - mean) <= 1.959964 * std + NOTHING).mean(axis=0)
     fine = (gap <= MEAN_TOLERANCE + SIGMAS / np.sqrt(samples)) & (width <= np.log(STD_TOLERANCE) + width_error)
     failed = ~fine.all(axis=1)
