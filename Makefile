@@ -4,8 +4,13 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 # What float32 could break; the rest says the same in any precision.
 NUMERICS := tests/methods $(addprefix tests/test_,$(addsuffix .py,linalg gaussian weights activations layers network inference \
-	objective training checking estimators review))
+	objective checking review))
 PYTEST := $(BIN)/python -m pytest -q --jaxtyping-packages=prodssm,beartype.beartype
+# Most of a test is the compiler's time: compile lightly, and nothing twice. Examples and experiments run as users run them.
+LIGHTLY := XLA_FLAGS=--xla_backend_optimization_level=0
+test: export JAX_COMPILATION_CACHE_DIR := $(CURDIR)/.venv/compiled
+test: export JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS := 0.1
+test: export JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES := -1
 
 .PHONY: demo test lint bench experiments cases clean
 
@@ -30,9 +35,9 @@ demo: .venv/demo
 	$(BIN)/python examples/learn_kink.py
 
 test: lint
-	$(PYTEST) -n 2 tests
-	PRODSSM_TEST_BITS=32 $(PYTEST) -n 2 $(NUMERICS)
-	$(PYTEST) --doctest-modules prodssm -p no:cacheprovider
+	$(LIGHTLY) $(PYTEST) -n 2 tests
+	$(LIGHTLY) PRODSSM_TEST_BITS=32 $(PYTEST) -n 2 $(NUMERICS)
+	$(LIGHTLY) $(PYTEST) --doctest-modules prodssm -p no:cacheprovider
 	$(BIN)/python examples/uncertain_forecast.py --quick
 	$(BIN)/python examples/learn_kink.py --quick
 	$(BIN)/python experiments/recipe.py --quick

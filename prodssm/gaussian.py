@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from prodssm.checks import as_array, require_shape, require_variances, values_of
-from prodssm.linalg import cholesky, safe_sqrt, sandwich, solve_lower, solve_psd, solve_upper, symmetrise
+from prodssm.linalg import cholesky, safe_sqrt, sandwich, settle, solve_lower, solve_psd, solve_upper, symmetrise
 
 
 class Channel(eqx.Module):
@@ -30,6 +30,7 @@ class Channel(eqx.Module):
         cov: $Cov[f(x)]$ under the belief that the channel was built around, where the rule has it anyway. It equals
             `slope @ cov_x @ slope.T + noise` when no weights are carried.
         weight_slope: The expected Jacobian with respect to carried weights, output by weight; `None` if none are carried.
+        cross: $Cov[f(x), w]$ with carried weights, under the belief that the channel was built around, as for `cov`.
     """
 
     mean: Float[Array, " y"] = eqx.field(converter=partial(as_array, "mean", ndim=1))
@@ -37,6 +38,7 @@ class Channel(eqx.Module):
     noise: Float[Array, "y y"] = eqx.field(converter=partial(as_array, "noise", ndim=2))
     cov: Float[Array, "y y"] | None = None
     weight_slope: Float[Array, "y w"] | None = None
+    cross: Float[Array, "y w"] | None = None
 
     def __check_init__(self):
         n = self.mean.size
@@ -52,7 +54,7 @@ class Channel(eqx.Module):
         require_variances("variances", variances)
         extra = jnp.diag(variances)
         cov = None if self.cov is None else self.cov + extra
-        return Channel(self.mean, self.slope, self.noise + extra, cov, self.weight_slope)
+        return Channel(self.mean, self.slope, self.noise + extra, cov, self.weight_slope, self.cross)
 
     def residual(self, mean: Float[Array, " y"], dt: Float[Array, ""] | float = 1.0) -> "Channel":
         """The channel of `x + dt f(x)` around a state of this mean: the link only adds the identity to the slope."""
@@ -269,12 +271,9 @@ class JointGaussian(eqx.Module):
 
     def advance(self, channel: Channel) -> "JointGaussian":
         """As `predict`, for a channel that was built around this very belief: its covariance is known already."""
-        following = self.predict(channel)
-        return (
-            following
-            if channel.cov is None
-            else JointGaussian(Gaussian(channel.mean, channel.cov), following.cross, self.weights)
-        )
+        if channel.cov is None or channel.cross is None:
+            return self.predict(channel)
+        return JointGaussian(Gaussian(channel.mean, channel.cov), channel.cross, self.weights)
 
     def condition(self, channel: Channel, y: Float[Array, " y"]) -> tuple["JointGaussian", Float[Array, ""]]:
         """The belief after seeing y through a channel of the state, and the log evidence of y.
@@ -291,7 +290,9 @@ class JointGaussian(eqx.Module):
             white_slope = solve_lower(seen.root, seen.slope)
             removed = self.cross.T @ cholesky(white_slope.T @ white_slope)
         told = known.T @ seen.gain(seen.innovation[:, None])[0]
-        cross = self.cross - seen.gain(seen.slope @ self.cov) @ known
+        # Settled, or all that meets the weights would work these out anew for every one of them.
+        cross = settle(self.cross - seen.gain(seen.slope @ self.cov) @ known)
+        state = Gaussian(settle(state.mean), state.cov)
         return JointGaussian(state, cross, self.weights.learn(told, removed)), log_evidence
 
     def smooth(self, channel: Channel, following: "JointGaussian") -> "JointGaussian":

@@ -18,7 +18,7 @@ from prodssm.checks import as_array, require_finite, require_integer, values_of
 from prodssm.gaussian import Channel, Gaussian, JointGaussian
 from prodssm.linalg import safe_sqrt, symmetrise
 from prodssm.methods import METHODS
-from prodssm.methods.moments import DEFAULT_ORDER, DEFAULT_ORDER_SCALAR, twin_moments, twin_outputs
+from prodssm.methods.moments import twin_moments, twin_outputs
 from prodssm.model import StateSpaceModel
 from prodssm.network import Network
 from prodssm.series import Frames, Series, as_series
@@ -271,7 +271,7 @@ def _split(finder: Finder, belief: Belief, times: Array, u: Array | None, gaps: 
     assert isinstance(belief, JointGaussian)
     model = finder.model
     # The order of the forecast itself, or the parts would not be parts of the same variance.
-    order = finder.options.get("order", DEFAULT_ORDER_SCALAR if model.x_size == 1 else DEFAULT_ORDER)
+    order = finder.options.get("order")
 
     def body(carry, ahead):
         belief, twins = carry

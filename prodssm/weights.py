@@ -6,8 +6,8 @@ the rule for global weights is written once:
 
 * `layer(l)`: the mean of layer l, as a matrix;
 * `times(rows)`: $rows\,\Sigma$;
-* `start`, `enter`, `meet`: the covariance between a hidden vector and the weights still to come, on its way through the layers;
-* `spread(l, moment)`: $\sum_{mn} Cov[a_{im}, a_{jn}]\,moment_{mn}$ for layer l;
+* `start`, `meet`, `enter`, `arrive`: the covariance between a hidden vector and the weights, on its way through the layers;
+* `spread(l, moment)`: $\sum_{mn} Cov[a_{im}, a_{jn}]\,moment_{mn}$ for layer l and its first inputs;
 * `learn(shift, removed)`: the belief after its mean moved and its covariance lost `removed @ removed.T`.
 """
 
@@ -19,9 +19,11 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from prodssm.checks import require_shape
-from prodssm.linalg import solve_psd
+from prodssm.linalg import settle, solve_psd
 
 Shapes = tuple[tuple[int, int], ...]
+
+FEW = 4  # inputs that are added up one by one
 
 
 def slice_of(shapes: Shapes, l: int) -> slice:
@@ -74,16 +76,24 @@ class WeightBelief(eqx.Module):
         """The reach of the state itself: what a step carries along to know its covariance with the weights."""
 
     @abstractmethod
-    def enter(self, l: int, inputs: Float[Array, " i"], reach: Float[Array, "h r"]) -> Float[Array, "o r"]:
-        """What layer l's own weights, seen through inputs of this mean, add to the reach."""
+    def enter(
+        self, l: int, inputs: Float[Array, " i"], reach: Float[Array, "h r"]
+    ) -> tuple[Float[Array, "o r"], Float[Array, "o o"]]:
+        """What layer l's own weights, seen through inputs of this mean, add to the reach and to the covariance."""
 
     @abstractmethod
     def meet(self, l: int, cross: Float[Array, "x w"], reach: Float[Array, "h r"]) -> Link:
         """Covariance of a hidden vector of this reach with layer l's weights."""
 
     @abstractmethod
-    def spread(self, l: int, moment: Float[Array, "i i"]) -> Float[Array, "o o"]:
-        """Covariance that layer l's weights give to its output per second moment of its input."""
+    def arrive(
+        self, slope: Float[Array, "y w"], cross: Float[Array, "x w"], reach: Float[Array, "y r"]
+    ) -> Float[Array, "y w"]:
+        """Covariance of an output of this reach, and of this slope in the weights, with all weights."""
+
+    @abstractmethod
+    def spread(self, l: int, moment: Float[Array, "m m"]) -> Float[Array, "o o"]:
+        """Covariance that layer l's weights give to its output per second moment of its first inputs."""
 
     @abstractmethod
     def learn(self, shift: Float[Array, " w"], removed: Float[Array, "w k"]) -> "WeightBelief":
@@ -115,13 +125,16 @@ class DiagonalWeights(WeightBelief):
 
     def enter(self, l, inputs, reach):
         # A layer's own weights are independent of those still to come.
-        return jnp.zeros((self.shapes[l][0], reach.shape[1]), reach.dtype)
+        return jnp.zeros((self.shapes[l][0], reach.shape[1]), reach.dtype), _alone(self.var, self, l, inputs**2)
 
     def meet(self, l, cross, reach):
         return _shortest(reach, cross[:, self.slice(l)].reshape(-1, *self.shapes[l]))
 
+    def arrive(self, slope, cross, reach):
+        return reach @ cross + self.times(slope)
+
     def spread(self, l, moment):
-        return jnp.diag(self.var[self.slice(l)].reshape(self.shapes[l]) @ jnp.diag(moment))
+        return _alone(self.var, self, l, jnp.diag(moment))
 
     def learn(self, shift, removed):
         return LowRankWeights(self.mean + shift, prior_var=self.var, factor=removed, shapes=self.shapes)
@@ -163,16 +176,21 @@ class LowRankWeights(WeightBelief):
 
     def enter(self, l, inputs, reach):
         seen = self._columns(l) @ inputs
-        return jnp.concatenate([jnp.zeros((seen.shape[1], reach.shape[1] - len(seen)), reach.dtype), -seen.T], axis=1)
+        entered = jnp.concatenate([jnp.zeros((seen.shape[1], reach.shape[1] - len(seen)), reach.dtype), -seen.T], axis=1)
+        return entered, _alone(self.prior_var, self, l, inputs**2) - seen.T @ seen
 
     def meet(self, l, cross, reach):
         own = cross[:, self.slice(l)].reshape(-1, *self.shapes[l])
         return _shortest(reach, jnp.concatenate([own, self._columns(l)]))
 
+    def arrive(self, slope, cross, reach):
+        x = cross.shape[0]
+        return reach[:, :x] @ cross + reach[:, x:] @ self.factor.T + slope * self.prior_var[None, :]
+
     def spread(self, l, moment):
-        columns = self._columns(l)
+        columns = self._columns(l)[:, :, : len(moment)]
         known = jnp.einsum("rim,rjm->ij", columns @ moment[None], columns)
-        return jnp.diag(self.prior_var[self.slice(l)].reshape(self.shapes[l]) @ jnp.diag(moment)) - known
+        return _alone(self.prior_var, self, l, jnp.diag(moment)) - known
 
     def learn(self, shift, removed):
         factor = jnp.concatenate([self.factor, removed], axis=1)
@@ -213,18 +231,37 @@ class DenseWeights(WeightBelief):
 
     def enter(self, l, inputs, reach):
         block = self.covariance[self.slice(l)].reshape(*self.shapes[l], -1)
-        return jnp.einsum("oiw,i->ow", block, inputs)
+        own = self.slice(l)
+        # In both forms nothing turns the block over first, as a plain contraction of its middle axis would.
+        if inputs.size <= FEW:
+            entered = sum(x * block[:, i] for i, x in enumerate(inputs))
+            columns = entered[:, own].reshape(-1, *self.shapes[l])
+            return entered, sum(x * columns[:, :, i] for i, x in enumerate(inputs))
+        entered = (jnp.broadcast_to(inputs, (len(block), 1, inputs.size)) @ block)[:, 0]
+        return entered, entered[:, own].reshape(-1, *self.shapes[l]) @ inputs
 
     def meet(self, l, cross, reach):
         return Link(None, reach[:, self.slice(l)].reshape(-1, *self.shapes[l]))
 
+    def arrive(self, slope, cross, reach):
+        return reach
+
     def spread(self, l, moment):
         block = self.covariance[self.slice(l), self.slice(l)].reshape(*self.shapes[l], *self.shapes[l])
+        block = block[:, : len(moment), :, : len(moment)]
+        if len(moment) == 1:
+            return block[:, 0, :, 0] * moment
         return jnp.einsum("imjn,mn->ij", block, moment)
 
     def learn(self, shift, removed):
+        removed = settle(removed)  # or every entry of the product would work out both of its rows anew
         covariance = self.covariance - removed @ removed.T
         return DenseWeights(self.mean + shift, covariance=covariance, shapes=self.shapes)
+
+
+def _alone(var: Float[Array, " w"], belief: WeightBelief, l: int, moments: Float[Array, " m"]) -> Float[Array, "o o"]:
+    """Covariance that independent weights give to layer l's output per second moment of its first inputs: a diagonal."""
+    return jnp.diag(var[belief.slice(l)].reshape(belief.shapes[l])[:, : moments.size] @ moments)
 
 
 def _inverse(var: Float[Array, " w"]) -> Float[Array, " w"]:

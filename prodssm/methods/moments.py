@@ -22,7 +22,7 @@ from prodssm.network import Network
 from prodssm.quadrature import powers
 
 DEFAULT_ORDER = 4  # smaller error than the DVI formula everywhere on the grid of benchmarks/covariance_order.py
-DEFAULT_ORDER_SCALAR = 8  # for a one-dimensional state, where a unit costs O(order) and not O(units * order)
+DEFAULT_ORDER_SCALAR = 8  # for a one-dimensional state alone, where a unit costs O(order) and not O(units * order)
 
 
 def moments(
@@ -38,17 +38,25 @@ def moments(
         network: The network; its weights are redrawn at every step if they are uncertain and not part of the belief.
         belief: What is believed about its input, joint with its weights if these are drawn once.
         control: Known inputs that follow the state.
-        order: Truncation order of activation covariances; None takes 8 for a one-dimensional state and 4 otherwise.
+        order: Truncation order of activation covariances; None takes 8 for a one-dimensional state without carried
+            weights and 4 otherwise.
 
     Returns:
         The channel, with its output covariance. Both matrices are symmetric up to rounding.
     """
-    if order is None:
-        order = DEFAULT_ORDER_SCALAR if belief.mean.size == 1 else DEFAULT_ORDER
-    require_integer("order", order, least=1)
-    if isinstance(belief, JointGaussian):
+    carried = isinstance(belief, JointGaussian)
+    order = chosen_order(order, 0 if carried else belief.mean.size)
+    if carried:
         return _with_carried_weights(network, belief, control, order)[0]
     return _with_fresh_weights(network.given(control), belief, order)
+
+
+def chosen_order(order: int | None, alone: int) -> int:
+    """The truncation order, where None stands for the default of a state of this size alone; zero if weights are carried."""
+    if order is None:
+        return DEFAULT_ORDER_SCALAR if alone == 1 else DEFAULT_ORDER
+    require_integer("order", order, least=1)
+    return order
 
 
 class Flow(eqx.Module):
@@ -133,7 +141,8 @@ def _activate(activation: Activation, flow: Flow, x_cov: Array, order: int) -> F
     tilt = found.slope
     slope = jnp.diag(tilt) if flow.slope is None else tilt[:, None] * flow.slope
     if flow.diagonal is None or not thin:
-        cov, dense = _bend(found, scale, whole, flow.noise())
+        # Settled, or every pair of units would work out both expansions anew.
+        cov, dense = _bend(jax.tree.map(settle, found), scale, whole, flow.noise())
         # For few states slope and noise give the covariance at no more cost, and cancellation cannot set them at odds with it.
         return Flow(found.mean, slope, dense=dense, cov=cov if 2 * x_cov.shape[0] > cov.shape[0] else None)
     diagonal = tilt**2 * flow.diagonal + found.rest
@@ -150,7 +159,6 @@ def _bend(found: Expansion, scale: Array, whole: Array, noise: Array) -> tuple[A
     That is the sum of (c_k c_k') * R^k from k = 2 on, elementwise, by Horner's rule, and the variance left over.
     """
     inverse = 1 / scale
-    found = jax.tree.map(settle, found)  # or every pair of units would work out both expansions anew
     added = jnp.diag(found.rest)
     if len(found.curved):
         correlation = jnp.clip(whole * inverse[:, None] * inverse[None, :], -1.0, 1.0)
@@ -219,25 +227,27 @@ def _with_carried_weights(
             shared = through @ (link.shared @ inputs)
             # Products of two deviations are uncorrelated with all that is Gaussian here (Isserlis): pure noise.
             crossed = jnp.einsum("die,ejd->ij", toward, toward)
-            fresh = weights.spread(depth, _pad(cov, known.size)) + crossed
-            common = shared + shared.T + weights.spread(depth, jnp.outer(inputs, inputs))
-            between = sandwich(weight, between) + common + weights.spread(depth, _pad(between, known.size)) + crossed
-            reach = weight @ reach + weights.enter(depth, inputs, reach)
-            mean = matrix @ inputs + jnp.einsum("did->i", toward)
+            fresh = weights.spread(depth, cov) + crossed
+            entered, own = weights.enter(depth, inputs, reach)
+            common = shared + shared.T + own
+            between = sandwich(weight, between) + common + weights.spread(depth, between) + crossed
+            reach = weight @ reach + entered
+            mean = matrix @ inputs + jnp.diagonal(toward, axis1=0, axis2=2).sum(axis=1)
             cov = sandwich(weight, cov) + common + fresh
             slope, noise = weight @ slope, sandwich(weight, noise) + fresh
             trail.append((weight, inputs))
             depth, known = depth + 1, certain
         else:
             var = jnp.diag(cov)
-            found = layer.expand(mean, var, order)
+            found = jax.tree.map(settle, layer.expand(mean, var, order))
             tilt, scale = found.slope, jnp.sqrt(jnp.where(is_certain(mean, var), 1.0, var))
-            cov, noise = _bend(found, scale, cov, noise)
+            cov, noise = jax.tree.map(settle, _bend(found, scale, cov, noise))
             between = _bend_twins(found, scale, between)
             mean = found.mean
             slope, reach = tilt[:, None] * slope, tilt[:, None] * reach
             trail.append((tilt, None))
-    return Channel(mean, slope, noise, cov, _weight_slope(trail, mean.size)), between
+    weight_slope = _weight_slope(trail, mean.size)
+    return Channel(mean, slope, noise, cov, weight_slope, weights.arrive(weight_slope, z.cross, reach)), between
 
 
 def _bend_twins(found: Expansion, scale: Array, twins: Array) -> Array:
@@ -250,18 +260,19 @@ def twin_moments(
     network: Network, belief: JointGaussian, twins: Float[Array, "x x"], control: Float[Array, " u"] | None, order: int | None
 ) -> tuple[Channel, Float[Array, "y y"]]:
     """As `moments` under a joint belief, together with the covariance between the outputs of twins (MATH 7.3)."""
-    return _with_carried_weights(network, belief, control, order or DEFAULT_ORDER, twins)
+    return _with_carried_weights(network, belief, control, chosen_order(order, 0), twins)
 
 
 def twin_outputs(network: Network, x: Gaussian, twins: Float[Array, "x x"], order: int | None) -> Float[Array, "y y"]:
     """Covariance between the outputs of twins behind a network with certain weights, given that between their states."""
     mean, cov = x.mean, x.cov
+    order = chosen_order(order, mean.size)
     for layer in network.layers:
         if isinstance(layer, Linear):
             mean, cov, twins = layer(mean), sandwich(layer.weight, cov), sandwich(layer.weight, twins)
         else:
             var = jnp.diag(cov)
-            found = layer.expand(mean, var, order or DEFAULT_ORDER)
+            found = layer.expand(mean, var, order)
             scale = jnp.sqrt(jnp.where(is_certain(mean, var), 1.0, var))
             mean, cov, twins = found.mean, _bend(found, scale, cov, cov)[0], _bend_twins(found, scale, twins)
     return twins
@@ -279,7 +290,3 @@ def _weight_slope(trail: list[tuple[Array, Array | None]], outputs: int) -> Floa
             behind = behind @ step
     return jnp.concatenate(blocks[::-1], axis=1)
 
-
-def _pad(matrix: Array, rows: int) -> Array:
-    """Rows and columns of zeros for inputs that are certain."""
-    return jnp.pad(matrix, ((0, rows), (0, rows)))
