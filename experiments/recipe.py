@@ -6,6 +6,7 @@ under the learned weights is the score. The recipe is the candidate with the sma
 levels: a mean would be decided by the one or two steepest systems of each level.
 
     python experiments/recipe.py            runs what is missing in results/recipe.csv, then prints the table
+    python experiments/recipe.py --weights global
     python experiments/recipe.py --quick    two systems, a few iterations: a smoke run that writes nothing
 """
 
@@ -28,14 +29,26 @@ from prodssm.training import Recipe, trainable
 
 LEVELS = (0.008, 0.08, 0.8)
 LENGTH, POINTS, PROCESS_STD, HIDDEN = 120, 70, 0.05, 50
-CANDIDATES = [
-    {"iterations": iterations, "learning_rate": rate, "schedule": schedule, "prior_weight": weight, "spread": spread}
-    for (schedule, rate, iterations), weight, spread in itertools.product(
-        [("constant", 0.005, 500), ("cosine", 0.005, 800), ("cosine", 0.01, 500)],
-        [0.1, 0.2, 0.3, 0.5],
-        [1.0],
-    )
-]
+SCHEDULES = {
+    "local": ([("constant", 0.005, 500), ("cosine", 0.005, 800), ("cosine", 0.01, 500)], [0.1, 0.2, 0.3, 0.5]),
+    "global": ([("cosine", 0.02, 500), ("cosine", 0.02, 1000)], [0.1, 0.3, 1.0]),
+}
+SYSTEMS = {"local": 16, "global": 8}  # a gradient with carried weights costs ten times more
+
+
+def candidates(weights: str) -> list[dict]:
+    """What is tried for one kind of weights."""
+    return [
+        {
+            "weights": weights,
+            "iterations": iterations,
+            "learning_rate": rate,
+            "schedule": schedule,
+            "prior_weight": weight,
+            "spread": 1.0,
+        }
+        for (schedule, rate, iterations), weight in itertools.product(*SCHEDULES[weights])
+    ]
 
 
 def random_system(draw: np.random.Generator):
@@ -78,13 +91,14 @@ def make_runs(systems: int, seed: int) -> dict[str, np.ndarray]:
     return {"y": y, "r": r, "grid": grid, "truth": truth}
 
 
-def start(key, noise, spread):
+def start(key, noise, spread, weights):
     """An untrained model in standard units."""
     return ps.StateSpaceModel(
         initial=ps.Gaussian(jnp.zeros(1), jnp.eye(1)),
         transition=ps.Network.mlp((1, HIDDEN, 1), key=key, spread=spread),
         process_noise=jnp.array([0.01]),
         measurement_noise=noise[None],
+        weights=weights,
     )
 
 
@@ -95,11 +109,11 @@ def learn(runs: dict[str, np.ndarray], candidate: dict) -> tuple[np.ndarray, np.
     grid = jnp.asarray((runs["grid"] - center[:, None]) / scale[:, None])
     noise = jnp.asarray(runs["r"] / scale**2, y.dtype)
     keys = jr.split(jr.key(0), len(y))
-    models = [start(key, r, candidate["spread"]) for key, r in zip(keys, noise, strict=True)]
+    models = [start(key, r, candidate["spread"], candidate["weights"]) for key, r in zip(keys, noise, strict=True)]
     spec = trainable(models[0], measurement_noise=False)
     models = jax.tree.map(lambda *leaves: jnp.stack(leaves) if eqx.is_array(leaves[0]) else leaves[0], *models)
     learned, fixed = eqx.partition(models, spec)
-    recipe = Recipe(**{name: value for name, value in candidate.items() if name != "spread"})
+    recipe = Recipe(**{name: value for name, value in candidate.items() if name not in ("spread", "weights")})
     optimiser = recipe.optimiser()
 
     def loss(parameters, fixed, y):
@@ -147,21 +161,25 @@ def score(runs: dict[str, np.ndarray], mean: np.ndarray, var: np.ndarray) -> dic
 def main() -> None:
     """Run what is missing, print the best."""
     parser = common.parser(__doc__ or "")
-    parser.add_argument("--systems", type=int, default=16)
+    parser.add_argument("--weights", choices=tuple(SCHEDULES), default="local")
+    parser.add_argument("--systems", type=int, help="16 with local weights, 8 with global ones")
     parser.add_argument("--seed", type=int, default=2)
     chosen = parser.parse_args()
-    runs = make_runs(2 if chosen.quick else chosen.systems, chosen.seed)
+    systems = chosen.systems or SYSTEMS[chosen.weights]
+    runs = make_runs(2 if chosen.quick else systems, chosen.seed)
+    tried = candidates(chosen.weights)
     if chosen.quick:
-        common.say(score(runs, *learn(runs, CANDIDATES[0] | {"iterations": 2})))
+        common.say(score(runs, *learn(runs, tried[0] | {"iterations": 2})))
         return
-    table = common.Table("recipe", [*CANDIDATES[0], "systems", "seed"])
-    for candidate in CANDIDATES:
-        label = candidate | {"systems": chosen.systems, "seed": chosen.seed}
+    table = common.Table("recipe", [*tried[0], "systems", "seed"])
+    for candidate in tried:
+        label = candidate | {"systems": systems, "seed": chosen.seed}
         if not table.has(**label):
             begin = time.monotonic()
             found = score(runs, *learn(runs, candidate))
             table.add(label | found | {"seconds": round(time.monotonic() - begin, 1), "commit": common.commit()})
-    for row in sorted(table.rows, key=lambda row: float(row["score"]))[:8]:
+    mine = [row for row in table.rows if row["weights"] == chosen.weights]
+    for row in sorted(mine, key=lambda row: float(row["score"]))[:8]:
         common.say(row)
 
 

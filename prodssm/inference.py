@@ -397,10 +397,11 @@ def require_memory(model: StateSpaceModel, count: int) -> None:
     if model.weights != "global" or not hasattr(os, "sysconf"):
         return
     weights = sum(rows * columns for rows, columns in model.transition.shapes)
-    needed = count * weights**2 * model.initial_mean.dtype.itemsize
+    kept = model.directions or weights
+    needed = count * weights * kept * model.initial_mean.dtype.itemsize
     there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     if needed > there:
         raise ValueError(
             f"weights='global' would keep {count} covariances of {weights} weights, {needed / 1e9:.3g} GB; this machine has "
-            f"{there / 1e9:.3g} GB; use a smaller network, fewer or shorter series or windows, or weights='local'"
+            f"{there / 1e9:.3g} GB; use a smaller network or rank, fewer or shorter series or windows, or weights='local'"
         )

@@ -105,6 +105,11 @@ def unwhiten(white: Float[Array, "y n"], root: Float[Array, "n n"], var: Float[A
     return solve_upper(filled, jnp.where(alive[None, :], white, 0.0).T).T
 
 
+def leading(gram: Float[Array, "n n"], count: int) -> Float[Array, "n k"]:
+    """Eigenvectors of the largest eigenvalues, as given directions: a gradient does not ask how they would turn."""
+    return jnp.linalg.eigh(jax.lax.stop_gradient(gram))[1][:, ::-1][:, :count]
+
+
 def settle(x: Array) -> Array:
     """X itself, worked out once, and its gradient too.
 

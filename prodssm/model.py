@@ -8,16 +8,17 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from prodssm.activations import ACTIVATIONS
-from prodssm.checks import as_array, require_covariance, require_finite, require_variances
+from prodssm.checks import as_array, require_covariance, require_finite, require_integer, require_variances
 from prodssm.gaussian import Channel, Gaussian, JointGaussian
 from prodssm.linalg import cholesky
 from prodssm.methods import METHODS, WEIGHTS
 from prodssm.methods.moments import moments
 from prodssm.network import Network
-from prodssm.weights import DenseWeights
+from prodssm.weights import DenseWeights, LowRankWeights, WeightBelief
 
 VARIANCE_FLOOR = 1e-6  # of a variance network's output
-LARGEST_DENSE = 4096  # weights whose covariance we are willing to write out
+LARGEST_DENSE = 400  # weights whose covariance is written out unless a rank is asked for
+DEFAULT_RANK = 64  # of what is remembered about more weights than that, see benchmarks/global.py
 
 
 class StateSpaceModel(eqx.Module):
@@ -31,6 +32,8 @@ class StateSpaceModel(eqx.Module):
         measurement_noise: Variances r.
         weights: "local" (redrawn at every step), "global" (drawn once) or "point" (means only), for f.
         residual: Whether the transition is x + dt f, with process noise dt l.
+        rank: How many directions of what was learned about weights that are drawn once are remembered for good. As many as
+            weights or more: all of them, as a dense covariance. None: dense up to 400 weights, 64 directions beyond.
     """
 
     initial_mean: Float[Array, " x"]
@@ -43,6 +46,7 @@ class StateSpaceModel(eqx.Module):
     weights: str = eqx.field(static=True)
     residual: bool = eqx.field(static=True)
     measurement_floor: float = eqx.field(static=True)
+    rank: int | None = eqx.field(static=True)
 
     def __init__(
         self,
@@ -55,6 +59,7 @@ class StateSpaceModel(eqx.Module):
         weights: str = "local",
         residual: bool = False,
         measurement_floor: float = 0.0,
+        rank: int | None = None,
     ):
         """Check that the parts fit, and store what can be learned without bounds."""
         if not isinstance(initial, Gaussian):
@@ -89,6 +94,9 @@ class StateSpaceModel(eqx.Module):
         y = x if emission is None else emission.out_size
         self.log_measurement_noise = _log_variances("measurement_noise", measurement_noise, y)
         self.weights, self.residual, self.measurement_floor = weights, bool(residual), float(measurement_floor)
+        if rank is not None:
+            require_integer("rank", rank, least=1)
+        self.rank = rank
 
     @property
     def initial(self) -> Gaussian:
@@ -119,13 +127,23 @@ class StateSpaceModel(eqx.Module):
         """The belief before the first observation, joint with the weights if these are drawn once."""
         if self.weights != "global":
             return self.initial
+        return JointGaussian.independent(self.initial, self._carried())
+
+    def _carried(self) -> WeightBelief:
+        """The belief about the weights in a form that keeps its shape whatever is learned."""
         prior = self.transition.weights
-        if prior.mean.size > LARGEST_DENSE:
-            raise ValueError(
-                f"weights='global' would carry a covariance of {prior.mean.size} by {prior.mean.size} weights; "
-                f"at most {LARGEST_DENSE} are supported, use a smaller network or weights='local'"
-            )
-        return JointGaussian.independent(self.initial, DenseWeights(prior.mean, covariance=prior.cov(), shapes=prior.shapes))
+        if self.directions is None:
+            return DenseWeights(prior.mean, covariance=prior.cov(), shapes=prior.shapes)
+        step = min(self.x_size, self.y_size)
+        return LowRankWeights.bounded(prior, self.directions, room=max(4 * step, self.directions // 2))
+
+    @property
+    def directions(self) -> int | None:
+        """How many directions of what was learned about carried weights are remembered; None for a dense covariance."""
+        weights = sum(rows * columns for rows, columns in self.transition.shapes)
+        if self.rank is None:
+            return None if weights <= LARGEST_DENSE else DEFAULT_RANK
+        return None if self.rank >= weights else int(self.rank)
 
     def process_variances(self, state: Gaussian, control: Float[Array, " u"] | None) -> Float[Array, " x"]:
         """Expected variances of the process noise under a belief about the state (law of total covariance)."""

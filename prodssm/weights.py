@@ -15,11 +15,12 @@ import math
 from abc import abstractmethod
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from prodssm.checks import require_shape
-from prodssm.linalg import settle, solve_psd
+from prodssm.linalg import leading, settle, solve_psd
 
 Shapes = tuple[tuple[int, int], ...]
 
@@ -86,9 +87,7 @@ class WeightBelief(eqx.Module):
         """Covariance of a hidden vector of this reach with layer l's weights."""
 
     @abstractmethod
-    def arrive(
-        self, slope: Float[Array, "y w"], cross: Float[Array, "x w"], reach: Float[Array, "y r"]
-    ) -> Float[Array, "y w"]:
+    def arrive(self, slope: Float[Array, "y w"], cross: Float[Array, "x w"], reach: Float[Array, "y r"]) -> Float[Array, "y w"]:
         """Covariance of an output of this reach, and of this slope in the weights, with all weights."""
 
     @abstractmethod
@@ -141,17 +140,39 @@ class DiagonalWeights(WeightBelief):
 
 
 class LowRankWeights(WeightBelief):
-    r"""Independent weights minus what was learned: $\Sigma = diag(v) - U U'$. Each observation adds columns to U."""
+    r"""Independent weights minus what was learned: $\Sigma = diag(v) - U U'$. Each observation adds columns to U.
+
+    Where the number of columns is bounded, U has all of them from the start and fills up. When it is full, it is compressed to
+    `rank` columns: those directions are kept whose variance fell by the largest share. What is forgotten makes $\Sigma$ larger,
+    so that it stays positive semi-definite, and so does any joint covariance that it is part of.
+
+    Attributes:
+        mean: Means.
+        prior_var: The diagonal v.
+        factor: The columns U.
+        shapes: Shape of each layer's matrix.
+        used: How many columns are taken; `None` if their number is not bounded.
+        rank: To how many columns a full factor is compressed.
+    """
 
     mean: Float[Array, " w"]
     prior_var: Float[Array, " w"]
     factor: Float[Array, "w r"]
     shapes: Shapes = eqx.field(static=True)
+    used: Int[Array, ""] | None = None
+    rank: int = eqx.field(static=True, default=0)
 
     def __check_init__(self):
         self.require_size("mean", self.mean, 1)
         self.require_size("prior_var", self.prior_var, 1)
         self.require_size("factor", self.factor, 2)
+
+    @classmethod
+    def bounded(cls, prior: DiagonalWeights, rank: int, room: int) -> "LowRankWeights":
+        """Nothing learned yet, and a bound on what can be remembered: this rank, and room between two compressions."""
+        empty = jnp.zeros((prior.mean.size, rank + room), prior.mean.dtype)
+        none = jnp.zeros((), jnp.int32)
+        return cls(prior.mean, prior_var=prior.var, factor=empty, shapes=prior.shapes, used=none, rank=rank)
 
     @property
     def var(self) -> Float[Array, " w"]:
@@ -176,12 +197,15 @@ class LowRankWeights(WeightBelief):
 
     def enter(self, l, inputs, reach):
         seen = self._columns(l) @ inputs
-        entered = jnp.concatenate([jnp.zeros((seen.shape[1], reach.shape[1] - len(seen)), reach.dtype), -seen.T], axis=1)
-        return entered, _alone(self.prior_var, self, l, inputs**2) - seen.T @ seen
+        entered = jnp.concatenate([jnp.zeros((len(seen), reach.shape[1] - seen.shape[1]), reach.dtype), -seen], axis=1)
+        return entered, _alone(self.prior_var, self, l, inputs**2) - seen @ seen.T
 
     def meet(self, l, cross, reach):
-        own = cross[:, self.slice(l)].reshape(-1, *self.shapes[l])
-        return _shortest(reach, jnp.concatenate([own, self._columns(l)]))
+        x, own = cross.shape[0], self.slice(l)
+        if reach.shape[0] < reach.shape[1]:
+            met = reach[:, :x] @ cross[:, own] + reach[:, x:] @ self.factor[own].T
+            return Link(None, met.reshape(-1, *self.shapes[l]))
+        return Link(reach, jnp.concatenate([cross[:, own], self.factor[own].T]).reshape(-1, *self.shapes[l]))
 
     def arrive(self, slope, cross, reach):
         x = cross.shape[0]
@@ -189,15 +213,31 @@ class LowRankWeights(WeightBelief):
 
     def spread(self, l, moment):
         columns = self._columns(l)[:, :, : len(moment)]
-        known = jnp.einsum("rim,rjm->ij", columns @ moment[None], columns)
+        flat = columns.reshape(len(columns), -1)
+        # One product with the moment for all columns at once, one between all outputs.
+        known = (columns.reshape(-1, len(moment)) @ moment).reshape(flat.shape) @ flat.T
         return _alone(self.prior_var, self, l, jnp.diag(moment)) - known
 
     def learn(self, shift, removed):
-        factor = jnp.concatenate([self.factor, removed], axis=1)
-        return LowRankWeights(self.mean + shift, prior_var=self.prior_var, factor=factor, shapes=self.shapes)
+        if self.used is None:
+            factor, used = jnp.concatenate([self.factor, removed], axis=1), None
+        else:
+            count, capacity = removed.shape[1], self.factor.shape[1]
+            full = self.used + count > capacity
+            factor, used = jax.lax.cond(full, lambda: self._compress(), lambda: (self.factor, self.used))
+            factor = jax.lax.dynamic_update_slice(factor, removed, (jnp.zeros_like(used), used))
+            used = used + count
+        mean, rank = self.mean + shift, self.rank
+        return LowRankWeights(mean, prior_var=self.prior_var, factor=factor, shapes=self.shapes, used=used, rank=rank)
 
-    def _columns(self, l: int) -> Float[Array, "r o i"]:
-        return self.factor[self.slice(l)].T.reshape(-1, *self.shapes[l])
+    def _compress(self) -> tuple[Float[Array, "w r"], Int[Array, ""]]:
+        scaled = jnp.sqrt(_inverse(self.prior_var))[:, None] * self.factor
+        kept = self.factor @ leading(scaled.T @ scaled, self.rank)
+        return jnp.pad(kept, ((0, 0), (0, self.factor.shape[1] - self.rank))), jnp.full((), self.rank, jnp.int32)
+
+    def _columns(self, l: int) -> Float[Array, "o r i"]:
+        """What was learned about layer l, output by output."""
+        return jnp.swapaxes(self.factor[self.slice(l)].reshape(*self.shapes[l], -1), 1, 2)
 
 
 class DenseWeights(WeightBelief):
@@ -231,14 +271,15 @@ class DenseWeights(WeightBelief):
 
     def enter(self, l, inputs, reach):
         block = self.covariance[self.slice(l)].reshape(*self.shapes[l], -1)
-        own = self.slice(l)
         # In both forms nothing turns the block over first, as a plain contraction of its middle axis would.
         if inputs.size <= FEW:
-            entered = sum(x * block[:, i] for i, x in enumerate(inputs))
-            columns = entered[:, own].reshape(-1, *self.shapes[l])
-            return entered, sum(x * columns[:, :, i] for i, x in enumerate(inputs))
-        entered = (jnp.broadcast_to(inputs, (len(block), 1, inputs.size)) @ block)[:, 0]
-        return entered, entered[:, own].reshape(-1, *self.shapes[l]) @ inputs
+            entered = sum((inputs[i] * block[:, i] for i in range(1, inputs.size)), inputs[0] * block[:, 0])
+        else:
+            entered = (jnp.broadcast_to(inputs, (len(block), 1, inputs.size)) @ block)[:, 0]
+        columns = entered[:, self.slice(l)].reshape(-1, *self.shapes[l])
+        if inputs.size <= FEW:
+            return entered, sum((inputs[i] * columns[:, :, i] for i in range(1, inputs.size)), inputs[0] * columns[:, :, 0])
+        return entered, columns @ inputs
 
     def meet(self, l, cross, reach):
         return Link(None, reach[:, self.slice(l)].reshape(-1, *self.shapes[l]))

@@ -1,5 +1,6 @@
 """Linear models: filter, smoother, evidence and forecast equal one big joint Gaussian, whatever finds the channels."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
@@ -184,3 +185,54 @@ def test_bad_calls_are_refused_by_name():
         ps.forecast(model, series, steps=5, u=array(u[TIME : TIME + 2]))
     with pytest.raises((ValueError, TypeError), match="steps"):
         ps.forecast(model, series, steps=0, u=array(u[TIME:]))
+
+
+# ---------------------------------------------------------------- carried weights of bounded rank
+
+
+def carrying(rank, hidden=(6,)):
+    """A model whose weights are drawn once, and a series."""
+    network = ps.Network.mlp((2, *hidden, 2), key=jr.key(1), log_var=-3.0)
+    model = ps.StateSpaceModel(
+        initial=ps.Gaussian(jnp.zeros(2), jnp.eye(2)),
+        transition=network,
+        emission=ps.Network.from_arrays([jr.normal(jr.key(2), (3, 2))], [jnp.zeros(3)]),
+        process_noise=jnp.full(2, 0.05),
+        measurement_noise=jnp.full(3, 0.1),
+        weights="global",
+        rank=rank,
+    )
+    return model, np.random.default_rng(0).normal(size=(30, 3)).cumsum(axis=0) * 0.3
+
+
+def test_the_rank_decides_how_carried_weights_are_remembered():
+    count = 6 * 3 + 2 * 7
+    assert isinstance(carrying(None)[0].start().weights, ps.DenseWeights)
+    assert isinstance(carrying(count)[0].start().weights, ps.DenseWeights)
+    assert isinstance(carrying(count - 1)[0].start().weights, ps.LowRankWeights)
+    assert isinstance(carrying(None, hidden=(100,))[0].start().weights, ps.LowRankWeights)
+    with pytest.raises(ValueError, match="rank must be at least 1, got 0"):
+        carrying(0)
+
+
+def test_a_filter_and_a_smoother_of_high_rank_equal_dense_ones_and_of_low_rank_come_close():
+    (dense, y), (high, _), (low, _) = carrying(32), carrying(31), carrying(10)
+    for run in (ps.filter_states, ps.smooth_states):
+        exact, near, far = run(dense, y), run(high, y), run(low, y)
+        assert np.allclose(near.mean, exact.mean, atol=1e-3)
+        assert np.isclose(near.log_likelihood, exact.log_likelihood, rtol=1e-4)
+        assert np.isclose(far.log_likelihood, exact.log_likelihood, rtol=0.01)
+        assert np.linalg.eigvalsh(np.asarray(far.weights.cov())).min() > -1e-6
+        assert np.linalg.eigvalsh(np.asarray(far.cov)).min() > 0
+
+
+def test_gradients_pass_through_a_compression_and_a_batch_compresses_too():
+    model, y = carrying(4)
+
+    def evidence(log_noise, y):
+        return ps.filter_states(eqx.tree_at(lambda m: m.log_process_noise, model, log_noise), y).log_likelihood
+
+    batch = array(np.stack([y, y[::-1]]))
+    values, grads = jax.vmap(jax.value_and_grad(evidence), (None, 0))(model.log_process_noise, batch)
+    assert np.isclose(values[0], evidence(model.log_process_noise, batch[0]), rtol=1e-3)
+    assert jnp.isfinite(grads).all()

@@ -92,3 +92,48 @@ def test_beliefs_pass_through_jit_and_gradients(belief):
 def test_a_mistake_is_refused_by_name(build, named):
     with pytest.raises((ValueError, TypeError), match=named):
         build()
+
+
+# ---------------------------------------------------------------- bounded rank
+
+
+def bounded(rank, room):
+    return ps.LowRankWeights.bounded(ps.DiagonalWeights(array(MEAN), array(PRIOR), SHAPES), rank, room)
+
+
+def lessons(count):
+    """What some observations take away: columns that together leave the covariance positive definite."""
+    white = np.linalg.qr(RNG.normal(size=(14, count)))[0] * np.geomspace(0.9, 0.01, count)
+    return np.sqrt(PRIOR)[:, None] * white
+
+
+def test_a_bounded_belief_is_exact_while_its_columns_fit():
+    belief, removed = bounded(4, 2), lessons(6)
+    for n in range(3):
+        belief = belief.learn(jnp.ones(14), array(removed[:, 2 * n : 2 * n + 2]))
+    assert close(belief.mean, MEAN + 3)
+    assert close(belief.cov(), np.diag(PRIOR) - removed @ removed.T)
+    assert belief.factor.shape == (14, 6)
+
+
+def test_a_full_belief_keeps_the_directions_in_which_the_variance_fell_most_and_forgets_to_the_safe_side():
+    belief, removed = bounded(4, 2), lessons(8)[:, ::-1]
+    for n in range(4):
+        belief = belief.learn(jnp.zeros(14), array(removed[:, 2 * n : 2 * n + 2]))
+    # The first six, the weakest, were compressed to four of them: the two weakest of all are forgotten.
+    kept = np.diag(PRIOR) - removed[:, 2:] @ removed[:, 2:].T
+    assert close(belief.cov(), kept)
+    forgotten = np.asarray(belief.cov(), float) - (np.diag(PRIOR) - removed @ removed.T)
+    assert np.linalg.eigvalsh(forgotten).min() > -1e-6
+    assert belief.factor.shape == (14, 6)
+    assert int(belief.used) == 6
+
+
+def test_weights_without_variance_do_not_disturb_a_compression():
+    prior = np.where(np.arange(14) < 3, 0.0, PRIOR)
+    belief = ps.LowRankWeights.bounded(ps.DiagonalWeights(array(MEAN), array(prior), SHAPES), 2, 1)
+    removed = np.sqrt(prior / PRIOR)[:, None] * lessons(5)
+    for n in range(5):
+        belief = belief.learn(jnp.zeros(14), array(removed[:, n : n + 1]))
+    assert jnp.isfinite(belief.factor).all()
+    assert smallest_eigenvalue(belief.cov()) > -1e-6

@@ -289,4 +289,3 @@ def _weight_slope(trail: list[tuple[Array, Array | None]], outputs: int) -> Floa
             blocks.append((behind[:, :, None] * inputs[None, None, :]).reshape(outputs, -1))
             behind = behind @ step
     return jnp.concatenate(blocks[::-1], axis=1)
-
