@@ -12,10 +12,12 @@ import jax.random as jr
 import numpy as np
 
 import prodssm as ps
+from prodssm import plots
 from prodssm.datasets import kink
 
 R = 0.08  # variance of the measurement noise
 TRAINING, AHEAD = 120, 20
+SHOWN = 50  # of the training points
 
 
 def main() -> None:
@@ -52,29 +54,17 @@ def draw(path: Path, run: kink.Kink, model: ps.ProDSSM, filtered, smoothed, ahea
     import matplotlib.pyplot as plt
 
     figure, (left, right) = plt.subplots(1, 2, figsize=(12.5, 4.2), width_ratios=(1, 2), constrained_layout=True)
-    grid = np.linspace(run.x.min() - 0.3, run.x.max() + 0.3, 200)
-    learned = model.transition(grid[:, None])
-    mean, std = np.asarray(learned.mean)[:, 0], np.sqrt(np.asarray(learned.var)[:, 0])
     left.plot(run.y[: TRAINING - 1, 0], run.y[1:TRAINING, 0], ".", color="0.7", ms=4, label="observed pairs")
-    left.fill_between(grid, mean - 1.96 * std, mean + 1.96 * std, color="C0", alpha=0.25, lw=0, label="95 % of f(x, w)")
-    left.plot(grid, mean, color="C0", label="learned")
-    left.plot(grid, kink.kink(grid), "k--", lw=1, label="truth")
-    left.set(xlabel="state", ylabel="next state", title="Dynamics learned from 120 noisy points")
-    left.legend(frameon=False, fontsize=8)
+    grid = np.linspace(run.x.min() - 0.3, run.x.max() + 0.3, 200)
+    plots.plot_transition(model, grid, truth=kink.kink, ax=left).set_title("Dynamics learned from 120 noisy points")
 
-    shown = slice(TRAINING - 50, TRAINING)
-    time_axis, future = np.arange(TRAINING)[shown], np.arange(TRAINING, TRAINING + AHEAD)
-    for beliefs, colour, label in ((filtered, "C1", "filtered"), (smoothed, "C2", "smoothed")):
-        centre, spread = np.asarray(beliefs.mean)[shown, 0], 1.96 * np.asarray(beliefs.std)[shown, 0]
-        right.fill_between(time_axis, centre - spread, centre + spread, color=colour, alpha=0.2, lw=0)
-        right.plot(time_axis, centre, color=colour, lw=1.2, label=f"{label}, 95 %")
-    low, high = (np.asarray(end)[:, 0] for end in ahead.interval(0.95))
-    right.fill_between(future, low, high, color="C0", alpha=0.2, lw=0)
-    right.plot(future, np.asarray(ahead.mean)[:, 0], color="C0", lw=1.2, label="forecast of y, 95 %")
-    right.plot(np.arange(TRAINING - 50, TRAINING + AHEAD), run.x[TRAINING - 50 :], "k--", lw=0.8, label="true state")
-    right.plot(np.arange(TRAINING - 50, TRAINING + AHEAD), run.y[TRAINING - 50 :, 0], ".", color="0.5", ms=4, label="observed")
-    right.axvline(TRAINING - 0.5, color="0.6", lw=0.8)
-    right.set(xlabel="time step", ylabel="state", title="Filter, smoother and forecast")
+    plots.plot_states(filtered, ax=right, label="filtered", last=SHOWN, colour="C1")
+    plots.plot_states(smoothed, ax=right, label="smoothed", last=SHOWN, colour="C2")
+    plots.plot_forecast(ahead, history=run.y[:TRAINING], ax=right, last=SHOWN)
+    times = np.arange(TRAINING - SHOWN, TRAINING + AHEAD)
+    right.plot(times, run.x[times], "k--", lw=0.8, label="true state")
+    right.plot(times[SHOWN:], run.y[TRAINING:, 0], "x", color="0.4", ms=4, label="observed later")
+    right.set(ylabel="state", title="Filter, smoother and forecast")
     right.legend(frameon=False, fontsize=8, ncol=3, loc="lower left")
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=130)

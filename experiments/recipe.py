@@ -29,9 +29,22 @@ from prodssm.training import Recipe, trainable
 
 LEVELS = (0.008, 0.08, 0.8)
 LENGTH, POINTS, PROCESS_STD, HIDDEN = 120, 70, 0.05, 50
+# Warm-up with local weights by the default recipe, then schedule, learning rate and iterations; and prior weights.
 SCHEDULES = {
-    "local": ([("constant", 0.005, 500), ("cosine", 0.005, 800), ("cosine", 0.01, 500)], [0.1, 0.2, 0.3, 0.5]),
-    "global": ([("cosine", 0.02, 500), ("cosine", 0.02, 1000)], [0.1, 0.3, 1.0]),
+    "local": (
+        [(False, "constant", 0.005, 500), (False, "cosine", 0.005, 800), (False, "cosine", 0.01, 500)],
+        [0.1, 0.2, 0.3, 0.5],
+    ),
+    "global": (
+        [
+            (True, "cosine", 0.002, 50),
+            (True, "cosine", 0.002, 150),
+            (True, "cosine", 0.005, 100),
+            (False, "cosine", 0.02, 500),
+            (False, "cosine", 0.02, 1000),
+        ],
+        [0.1, 0.2, 0.3],
+    ),
 }
 SYSTEMS = {"local": 16, "global": 8}  # a gradient with carried weights costs ten times more
 
@@ -41,13 +54,14 @@ def candidates(weights: str) -> list[dict]:
     return [
         {
             "weights": weights,
+            "warm_up": warm_up,
             "iterations": iterations,
             "learning_rate": rate,
             "schedule": schedule,
             "prior_weight": weight,
             "spread": 1.0,
         }
-        for (schedule, rate, iterations), weight in itertools.product(*SCHEDULES[weights])
+        for (warm_up, schedule, rate, iterations), weight in itertools.product(*SCHEDULES[weights])
     ]
 
 
@@ -91,14 +105,13 @@ def make_runs(systems: int, seed: int) -> dict[str, np.ndarray]:
     return {"y": y, "r": r, "grid": grid, "truth": truth}
 
 
-def start(key, noise, spread, weights):
+def start(key, noise, spread):
     """An untrained model in standard units."""
     return ps.StateSpaceModel(
         initial=ps.Gaussian(jnp.zeros(1), jnp.eye(1)),
         transition=ps.Network.mlp((1, HIDDEN, 1), key=key, spread=spread),
         process_noise=jnp.array([0.01]),
         measurement_noise=noise[None],
-        weights=weights,
     )
 
 
@@ -109,11 +122,30 @@ def learn(runs: dict[str, np.ndarray], candidate: dict) -> tuple[np.ndarray, np.
     grid = jnp.asarray((runs["grid"] - center[:, None]) / scale[:, None])
     noise = jnp.asarray(runs["r"] / scale**2, y.dtype)
     keys = jr.split(jr.key(0), len(y))
-    models = [start(key, r, candidate["spread"], candidate["weights"]) for key, r in zip(keys, noise, strict=True)]
-    spec = trainable(models[0], measurement_noise=False)
+    models = [start(key, r, candidate["spread"]) for key, r in zip(keys, noise, strict=True)]
     models = jax.tree.map(lambda *leaves: jnp.stack(leaves) if eqx.is_array(leaves[0]) else leaves[0], *models)
+    names = ("iterations", "learning_rate", "schedule", "prior_weight")
+    recipe = Recipe(**{name: candidate[name] for name in names})
+    if candidate["warm_up"]:
+        models = improve(models, y, Recipe())
+    models = improve(models.with_kind(candidate["weights"]), y, recipe)
+
+    @eqx.filter_jit
+    def at_grid(models):
+        def at(model, x):
+            found = moments(model.transition, ps.Gaussian.certain(x[None]))
+            return found.mean[0], found.cov[0, 0]
+
+        return eqx.filter_vmap(lambda model, xs: jax.vmap(lambda x: at(model, x))(xs))(models, grid)
+
+    mean, var = (np.asarray(part, float) for part in at_grid(models))
+    return mean * scale[:, None] + center[:, None], var * scale[:, None] ** 2
+
+
+def improve(models: ps.StateSpaceModel, y: jax.Array, recipe: Recipe) -> ps.StateSpaceModel:
+    """Models after training by a recipe, each on its own series."""
+    spec = trainable(models, measurement_noise=False)
     learned, fixed = eqx.partition(models, spec)
-    recipe = Recipe(**{name: value for name, value in candidate.items() if name not in ("spread", "weights")})
     optimiser = recipe.optimiser()
 
     def loss(parameters, fixed, y):
@@ -130,16 +162,7 @@ def learn(runs: dict[str, np.ndarray], candidate: dict) -> tuple[np.ndarray, np.
         body = lambda _, carry: jax.vmap(one)(*carry, fixed, y)  # noqa: E731
         return jax.lax.fori_loop(0, recipe.iterations, body, (learned, state))[0]
 
-    @eqx.filter_jit
-    def at_grid(learned):
-        def at(parameters, fixed, x):
-            found = moments(eqx.combine(parameters, fixed).transition, ps.Gaussian.certain(x[None]))
-            return found.mean[0], found.cov[0, 0]
-
-        return jax.vmap(lambda p, f, xs: jax.vmap(lambda x: at(p, f, x))(xs))(learned, fixed, grid)
-
-    mean, var = (np.asarray(part, float) for part in at_grid(run(learned, jax.vmap(optimiser.init)(learned))))
-    return mean * scale[:, None] + center[:, None], var * scale[:, None] ** 2
+    return eqx.combine(run(learned, jax.vmap(optimiser.init)(learned)), fixed)
 
 
 def score(runs: dict[str, np.ndarray], mean: np.ndarray, var: np.ndarray) -> dict[str, float]:

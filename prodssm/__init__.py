@@ -1,7 +1,9 @@
 """prodssm: learn unknown dynamics from time series and say how sure you are, without sampling."""
 
 from prodssm import datasets as datasets
+from prodssm import frames as frames
 from prodssm import metrics as metrics
+from prodssm import plots as plots
 from prodssm.activations import ACTIVATIONS as ACTIVATIONS
 from prodssm.activations import Activation as Activation
 from prodssm.activations import from_function as from_function
@@ -19,6 +21,7 @@ from prodssm.layers import Linear as Linear
 from prodssm.methods import channel as channel
 from prodssm.model import StateSpaceModel as StateSpaceModel
 from prodssm.network import Network as Network
+from prodssm.regressor import DeepStochasticRegressor as DeepStochasticRegressor
 from prodssm.series import Series as Series
 from prodssm.training import Recipe as Recipe
 from prodssm.training import train as train

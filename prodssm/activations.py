@@ -27,11 +27,14 @@ from prodssm.quadrature import (
     hermite,
     hermite_grid,
     hermite_rows,
+    logistic_mixture,
     normal_pdf,
     smooth_expectation,
     soft_grid,
     split_grid,
 )
+
+LOGISTIC_NODES = 12  # relative error below 3e-5 of softplus itself from -13 on
 
 Coefficients = Float[Array, "k n"]
 
@@ -398,6 +401,18 @@ ACTIVATIONS: dict[str, Activation] = {name: Activation(name, *parts) for name, p
 
 # One activation per function: a new one would have everything compiled anew.
 _from_function = lru_cache(maxsize=None)(from_function)
+
+
+def mean_softplus(mean: Units, var: Units) -> Units:
+    r"""$E[\log(1 + e^x)]$ for $x \sim N(m, v)$, at a fifth of the cost of the whole expansion.
+
+    Softplus is what ReLU makes of its argument plus logistic noise, and that noise is a mixture of normals: a short sum of the
+    closed form of ReLU, at variances that are never zero.
+    """
+    spread, share = (jnp.asarray(part, mean.dtype)[:, None] for part in logistic_mixture(LOGISTIC_NODES))
+    scale = jnp.sqrt(var[None, :] + spread**2)
+    at = mean[None, :] / scale
+    return (share * scale * (at * ndtr(at) + normal_pdf(at))).sum(axis=0)
 
 
 def find_activation(activation: str | Activation | Callable[[Array], Array]) -> Activation:

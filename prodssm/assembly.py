@@ -33,6 +33,7 @@ class Settings:
     process_noise: Any
     emission: Any
     noise_floor: Any
+    rank: Any = None
 
     def check(self, y_size: int) -> "Settings":
         """Itself, or an error."""
@@ -94,6 +95,7 @@ def assemble(
         weights=settings.weights,
         residual=settings.residual,
         measurement_floor=settings.noise_floor if measurement_var is None else 0.0,
+        rank=settings.rank,
     )
 
 

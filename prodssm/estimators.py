@@ -2,9 +2,9 @@
 
 import os
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -21,6 +21,7 @@ from prodssm.activations import ACTIVATIONS, Activation
 from prodssm.assembly import Settings, assemble
 from prodssm.checking import Check, compare
 from prodssm.checks import as_array, require_finite, require_integer, require_number, require_variances
+from prodssm.frames import Layout, from_frames, layout_of, to_frame, values_from
 from prodssm.gaussian import Gaussian
 from prodssm.inference import (
     EVEN,
@@ -43,10 +44,13 @@ from prodssm.methods.moments import moments
 from prodssm.model import StateSpaceModel
 from prodssm.objective import SCORES, Objective
 from prodssm.persistence import FileError, flatten, read, restore, write
+from prodssm.persistence import plain as _plain
+from prodssm.regressor import DeepStochasticRegressor
 from prodssm.series import Series, Standardiser, as_list
 from prodssm.training import Data, History, Recipe, train, trainable
 
 CHECK_STEPS, CHECK_SAMPLES = 20, 400  # of the small check at the end of a fit
+REFINE_RATE = 0.2  # of the learning rate, once weights that were redrawn at every step are drawn once
 
 
 @dataclass(frozen=True)
@@ -73,6 +77,7 @@ class Prediction:
         cov: (steps, y, y), measurement noise included.
         state_mean: States behind them; in the units of the data if the emission is the identity.
         state_cov: Their covariances.
+        layout: What the columns of the data frame meant that the model was fitted to, if it was one.
     """
 
     mean: Float[Array, "steps y"]
@@ -80,6 +85,12 @@ class Prediction:
     state_mean: Float[Array, "steps x"]
     state_cov: Float[Array, "steps x x"]
     _parts: Callable[[], Parts] = field(repr=False)
+    layout: Layout | None = field(default=None, repr=False)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of the channels: the columns of the frame that the model was fitted to, else y0, y1, ..."""
+        return _channel_names(self.layout, self.mean.shape[1])
 
     @property
     def std(self) -> Float[Array, "steps y"]:
@@ -93,6 +104,17 @@ class Prediction:
     def decompose(self) -> Parts:
         """Where the variance comes from: the law of total variance over weights that are drawn once."""
         return self._parts()
+
+    def to_frame(self, backend: str | None = None, probability: float = 0.95) -> Any:
+        """A data frame with a row per step, from 1, and `_mean`, `_std`, `_lower` and `_upper` of each channel.
+
+        Args:
+            backend: "pandas", "polars" or "pyarrow"; if not given, the kind of frame that the model was fitted to, else the
+                first of them that is installed.
+            probability: Of the central interval from lower to upper.
+        """
+        usual = None if self.layout is None else self.layout.backend
+        return to_frame(self, names=self.names, backend=backend or usual, probability=probability, first=1)
 
 
 @dataclass(frozen=True)
@@ -141,6 +163,8 @@ class ProDSSM(BaseEstimator):
         stride: With longer horizons, forecasts start at every so many observations; more is cheaper.
         objective: "evidence", or "bound" for the evidence lower bound.
         iterations: Steps of the optimiser.
+        refine: With weights="global", steps at a fifth of the learning rate that follow `iterations` of them with weights
+            redrawn at every step, which are cheaper and a good place to start from; None: all steps with weights drawn once.
         learning_rate: Of Adam.
         schedule: "cosine" or "constant".
         batch: Series or windows per step; None takes all series.
@@ -150,6 +174,8 @@ class ProDSSM(BaseEstimator):
         restarts: How often to train from new random weights; the best is kept.
         noise_floor: Least measurement variance that is learned, as a share of a channel's variance.
         order: Truncation order of the moment method; None chooses.
+        rank: With weights="global", how many directions of what was learned about them a filter remembers; as many as weights
+            or more: a dense covariance; None: that up to 400 weights, 64 directions beyond.
         samples: Particles for method="sampled".
         checkpoint: File that a killed run resumes from.
         progress: Show a progress bar.
@@ -159,6 +185,8 @@ class ProDSSM(BaseEstimator):
         ssm_: The learned `StateSpaceModel`, in standardised units.
         history_: What training saw.
         check_: A small check of the Gaussian assumption on the training data.
+        layout_: What the columns of the data frame mean that it was fitted to; None if it was none.
+        channel_names_: Names of the channels: its columns, else y0, y1, ...
 
     Example:
         >>> y = np.sin(0.3 * np.arange(60))
@@ -183,6 +211,7 @@ class ProDSSM(BaseEstimator):
         stride: int = 1,
         objective: str = "evidence",
         iterations: int = 500,
+        refine: int | None = 50,
         learning_rate: float = 0.01,
         schedule: str = "cosine",
         batch: int | None = None,
@@ -192,6 +221,7 @@ class ProDSSM(BaseEstimator):
         restarts: int = 1,
         noise_floor: float = 1e-6,
         order: int | None = None,
+        rank: int | None = None,
         samples: int = 64,
         checkpoint: str | os.PathLike[str] | None = None,
         progress: bool = True,
@@ -202,15 +232,19 @@ class ProDSSM(BaseEstimator):
         self.method, self.residual, self.process_noise, self.emission = method, residual, process_noise, emission
         self.measurement_noise, self.prior_weight = measurement_noise, prior_weight
         self.horizons, self.stride, self.objective = horizons, stride, objective
-        self.iterations, self.learning_rate, self.schedule, self.batch = iterations, learning_rate, schedule, batch
+        self.iterations, self.refine, self.learning_rate = iterations, refine, learning_rate
+        self.schedule, self.batch = schedule, batch
         self.window, self.validation, self.patience, self.restarts = window, validation, patience, restarts
-        self.noise_floor, self.order, self.samples = noise_floor, order, samples
+        self.noise_floor, self.order, self.rank, self.samples = noise_floor, order, rank, samples
         self.checkpoint, self.progress, self.seed = checkpoint, progress, seed
 
     # ------------------------------------------------------------------ learning
 
     def fit(self, data: Any, y: Any = None) -> "ProDSSM":
-        """Learn from one or many series: an array (time, y), a `Series`, or a list of either.
+        """Learn from one or many series: an array (time, y), a `Series`, a data frame, or a list of these.
+
+        A data frame has one column per channel; `prodssm.frames.series_of` reads one that also has controls, time stamps or
+        several series. Later frames must have the same columns, in any order.
 
         Ctrl-C ends training and keeps the best model so far.
         """
@@ -218,8 +252,12 @@ class ProDSSM(BaseEstimator):
         vars(self).pop("ssm_", None)  # a fit that fails must not leave old weights with new units
         recipe = self._recipe().check()
         require_integer("restarts", self.restarts, least=1)
+        for name in ("refine", "rank"):
+            if getattr(self, name) is not None:
+                require_integer(name, getattr(self, name), least=1)
         require_integer("seed", self.seed, least=0)
-        series = as_list(data)
+        self.layout_ = layout_of(data)
+        series = self._series(data)
         self._learn_units(series)
         series = [self._standardise(each) for each in series]
         settings, noise = self._settings(series[0].y.shape[1]), self._standard_noise()
@@ -230,18 +268,7 @@ class ProDSSM(BaseEstimator):
         for restart in range(self.restarts):
             start = assemble(settings, columns, u_size, noise, key=jr.key(self.seed + 1_000_003 * restart))
             self._require_room(start, training)
-            found, history = train(
-                start,
-                training,
-                recipe,
-                key=jr.fold_in(jr.key(self.seed), restart),
-                held_out=held_out,
-                method=self.method,
-                options=self._options(),
-                spec=trainable(start, measurement_noise=noise is None),
-                checkpoint=None if self.checkpoint is None else f"{self.checkpoint}{restart or ''}",
-                progress=self.progress,
-            )
+            found, history = self._train(start, recipe, training, held_out, restart)
             reached = max((v for v in history.validation or history.objective if np.isfinite(v)), default=-np.inf)
             if restart == 0 or reached > best:
                 self.ssm_, self.history_, best = found, history, reached
@@ -251,6 +278,35 @@ class ProDSSM(BaseEstimator):
             warnings.warn(f"training: {self.history_.stopped}; try a smaller learning_rate", UserWarning, stacklevel=2)
         self._check_quietly(series)
         return self
+
+    def _train(
+        self, model: StateSpaceModel, recipe: Recipe, series: list[Series], held_out: Data | None, restart: int
+    ) -> tuple[StateSpaceModel, History]:
+        """One run, which for weights that are drawn once may have two stages."""
+        stages = [(self.weights, recipe)]
+        if self.weights == "global" and self.refine is not None:
+            slower = replace(recipe, iterations=_plain(self.refine), learning_rate=recipe.learning_rate * REFINE_RATE)
+            stages = [("local", recipe), ("global", slower)]
+        history = History()
+        for n, (kind, chosen) in enumerate(stages):
+            suffix = f"{restart or ''}" + (".refined" if n else "")
+            model = model.with_kind(kind)
+            model, found = train(
+                model,
+                series,
+                chosen,
+                key=jr.fold_in(jr.key(self.seed), restart),
+                held_out=held_out,
+                method=self.method,
+                options=self._options(),
+                spec=trainable(model, measurement_noise=self.measurement_noise is None),
+                checkpoint=None if self.checkpoint is None else f"{self.checkpoint}{suffix}",
+                progress=self.progress,
+            )
+            history = history.followed_by(found)
+            if history.stopped.startswith("interrupted"):
+                break
+        return model.with_kind(self.weights), history
 
     def _recipe(self) -> Recipe:
         if self.objective not in SCORES:
@@ -272,11 +328,11 @@ class ProDSSM(BaseEstimator):
             process_noise=_plain(self.process_noise),
             emission=_plain(self.emission),
             noise_floor=_plain(self.noise_floor),
+            rank=_plain(self.rank),
         ).check(y_size)
 
     def _require_room(self, start: StateSpaceModel, series: list[Series]) -> None:
         """Refuse what memory cannot hold, before any work: a gradient keeps the beliefs of all steps of a batch."""
-        start.start()
         longest = max(len(each) for each in series)
         require_memory(start, min(self.window or longest, longest) * (self.batch or len(series)))
 
@@ -381,13 +437,13 @@ class ProDSSM(BaseEstimator):
         """Beliefs about the observations that follow a series.
 
         Args:
-            data: What was seen: an array (time, y) or a `Series`.
+            data: What was seen: an array (time, y), a `Series` or a data frame.
             steps: How many observations ahead.
             u: Future controls, (steps, u); `u[k]` acts after the k-th forecast, so the last row may be left out.
             dt: Future time steps, (steps,); `dt[k]` leads to the k-th forecast. The last one of the series if not given.
 
         Returns:
-            `.mean`, `.cov`, `.std`, `.interval(0.95)`, `.decompose()`.
+            `.mean`, `.cov`, `.std`, `.interval(0.95)`, `.decompose()`, `.to_frame()`.
         """
         standard = self._standardise(self._one(data))
         u, dt = self._future(u, dt)
@@ -401,9 +457,10 @@ class ProDSSM(BaseEstimator):
         units = self.y_units_
         parts = partial(copy(self)._decompose, standard, steps, u, dt)  # of this model, whatever is fitted later
         mean, cov = units.undo(found.mean), units.undo_cov(found.cov)
-        return Prediction(mean, cov, *self._state_units(found.state_mean, found.state_cov), parts)
+        return Prediction(mean, cov, *self._state_units(found.state_mean, found.state_cov), parts, self.layout_)
 
     def _future(self, u: Any, dt: Any) -> tuple[Any, Any]:
+        u = values_from("u", u, () if self.layout_ is None else self.layout_.controls)
         u = None if u is None or (np.size(u) == 0 and self.u_units_ is not None) else self._standard_u(u)
         return u, None if dt is None else as_array("dt", dt, ndim=1) / self.time_unit_
 
@@ -504,8 +561,9 @@ class ProDSSM(BaseEstimator):
     def score(self, data: Any, y: Any = None) -> float:
         """Mean log density per observed value, each given those before it; the first of each series is not scored."""
         _require_nothing(y)
+        self._require_fit()
         total, count = 0.0, 0
-        for series in as_list(data):
+        for series in self._series(data):
             found = self.filter(series)
             total += float(found.log_evidence[1:].sum())
             count += int((~jnp.isnan(series.y[1:])).sum())
@@ -559,6 +617,7 @@ class ProDSSM(BaseEstimator):
             "time_unit": self.time_unit_,
             "controls": controls,
             "channels": channels,
+            "layout": None if self.layout_ is None else asdict(self.layout_),
             "stopped": self.history_.stopped,
             "iterations": self.history_.iterations,
         }
@@ -580,6 +639,8 @@ class ProDSSM(BaseEstimator):
         model.history_ = History(iterations=config["iterations"], stopped=config["stopped"], **numbers)
         channels, controls = config["channels"], config["controls"]
         model.time_unit_ = config["time_unit"]
+        layout = config.get("layout")  # older files have none
+        model.layout_ = None if layout is None else Layout(**{name: _plain(value) for name, value in layout.items()})
         model.y_units_ = Standardiser(jnp.zeros(channels), jnp.ones(channels))
         model.u_units_ = Standardiser(jnp.zeros(controls), jnp.ones(controls)) if controls else None
         model.ssm_ = model._template(channels, controls)
@@ -593,9 +654,18 @@ class ProDSSM(BaseEstimator):
         if not hasattr(self, "ssm_"):
             raise NotFittedError("this ProDSSM has not learned anything yet: call fit(data) first")
 
+    @property
+    def channel_names_(self) -> tuple[str, ...]:
+        """Names of the channels: the columns of the frame that was fitted, else y0, y1, ..."""
+        return _channel_names(self.layout_, self.y_units_.mean.size)
+
+    def _series(self, data: Any) -> list[Series]:
+        """Whatever holds series as a list of them, the columns of frames in the order of fit."""
+        return as_list(from_frames(data, self.layout_))
+
     def _one(self, data: Any) -> Series:
         self._require_fit()
-        series = as_list(data)
+        series = self._series(data)
         if len(series) != 1:
             raise ValueError(f"data must be one series here, got {len(series)}; call this once for each")
         return series[0]
@@ -612,6 +682,10 @@ class ProDSSM(BaseEstimator):
         return units.undo(mean), units.undo_cov(cov)
 
 
+def _channel_names(layout: Layout | None, count: int) -> tuple[str, ...]:
+    return tuple(f"y{n}" for n in range(count)) if layout is None else layout.channels
+
+
 def _require_nothing(y: Any) -> None:
     if y is not None:
         raise ValueError("y must be None: observations and controls come together as data, see prodssm.Series(y, u)")
@@ -620,13 +694,6 @@ def _require_nothing(y: Any) -> None:
 def _first(series: Series, length: int) -> Series:
     """The beginning of a series; unlike a series of its own it may have no observations of some channel."""
     return jax.tree.map(lambda column: column[:length], series)
-
-
-def _plain(value: Any) -> Any:
-    """NumPy's numbers and all sequences as Python's numbers and tuples, which compare, hash and go into JSON."""
-    if isinstance(value, np.generic | np.ndarray | jax.Array):
-        value = value.tolist()
-    return tuple(_plain(each) for each in value) if isinstance(value, Iterable) and not isinstance(value, str) else value
 
 
 def _shape(model: StateSpaceModel) -> Any:
@@ -663,7 +730,7 @@ def _stream_step(finder: Finder, y_units, u_units, x_units, state: Stream, y, u,
     return Stream(following, state.count + 1), found
 
 
-KINDS: dict[str, Any] = {"ProDSSM": ProDSSM}
+KINDS: dict[str, Any] = {"ProDSSM": ProDSSM, "DeepStochasticRegressor": DeepStochasticRegressor}
 
 
 def load(path: str | os.PathLike[str]) -> Any:

@@ -1,5 +1,6 @@
 """The state-space model: an initial belief, a transition network with process noise, an emission with measurement noise."""
 
+from dataclasses import fields
 from typing import Any
 
 import equinox as eqx
@@ -7,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from prodssm.activations import ACTIVATIONS
+from prodssm.activations import mean_softplus
 from prodssm.checks import as_array, require_covariance, require_finite, require_integer, require_variances
 from prodssm.gaussian import Channel, Gaussian, JointGaussian
 from prodssm.linalg import cholesky
@@ -123,6 +124,17 @@ class StateSpaceModel(eqx.Module):
         """Variances of the measurement noise."""
         return self.measurement_floor + jnp.exp(self.log_measurement_noise)
 
+    def with_kind(self, weights: str) -> "StateSpaceModel":
+        """The same model with weights of another kind."""
+        if weights not in WEIGHTS:
+            raise ValueError(f"weights must be one of {', '.join(WEIGHTS)}; got {weights!r}")
+        if weights == self.weights:
+            return self
+        same = object.__new__(StateSpaceModel)
+        for part in fields(self):
+            object.__setattr__(same, part.name, weights if part.name == "weights" else getattr(self, part.name))
+        return same
+
     def start(self) -> Gaussian | JointGaussian:
         """The belief before the first observation, joint with the weights if these are drawn once."""
         if self.weights != "global":
@@ -152,7 +164,7 @@ class StateSpaceModel(eqx.Module):
         assert self.process_network is not None
         c = moments(self.process_network, state, control, order=1)
         assert c.cov is not None
-        return VARIANCE_FLOOR + ACTIVATIONS["softplus"].expand(c.mean, jnp.diag(c.cov), order=1).mean
+        return VARIANCE_FLOOR + mean_softplus(c.mean, jnp.diag(c.cov))
 
     def sample_process_variances(self, inputs: Float[Array, " i"], *, key: PRNGKeyArray) -> Float[Array, " x"]:
         """Variances of the process noise at one state and control, with the weights of their network drawn."""

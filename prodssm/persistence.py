@@ -8,6 +8,7 @@ import json
 import os
 import sys
 import uuid
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -151,6 +152,13 @@ def restore(template: Tree, arrays: dict[str, np.ndarray]) -> Tree:
         raise ValueError(f"arrays must have the names of the template; missing: {_some(missing)}; unknown: {_some(unknown)}")
     new = iter([_like(name, leaf, np.asarray(arrays[name])) for name, leaf in wanted.items()])
     return jax.tree.map(lambda leaf: next(new) if _is_stored(leaf) else leaf, template)
+
+
+def plain(value: Any) -> Any:
+    """NumPy's numbers and all sequences as Python's numbers and tuples, which compare, hash and go into JSON."""
+    if isinstance(value, np.generic | np.ndarray | jax.Array):
+        value = value.tolist()
+    return tuple(plain(each) for each in value) if isinstance(value, Iterable) and not isinstance(value, str) else value
 
 
 # ---------------------------------------------------------------- leaves of trees

@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import time
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -46,6 +47,17 @@ class History:
     validation: list[float] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)
     stopped: str = "all iterations done"
+
+    def followed_by(self, later: "History") -> "History":
+        """This run and one that went on from where it ended."""
+        done, spent = sum(self.iterations[-1:]), sum(self.seconds[-1:])
+        return History(
+            [*self.iterations, *(done + n for n in later.iterations)],
+            self.objective + later.objective,
+            self.validation + later.validation,
+            [*self.seconds, *(spent + s for s in later.seconds)],
+            later.stopped,
+        )
 
 
 @dataclass(frozen=True)
@@ -194,26 +206,97 @@ def train(
         raise ValueError(f"method must be one of {', '.join(METHODS)}; got {method!r}")
     data = Data.of(series)
     learned, fixed = eqx.partition(model, trainable(model) if spec is None else spec)
-    task = Task(fixed, data, held_out, jnp.asarray(recipe.prior_weight, data.frames.y.dtype), options or {}, recipe, method)
+    task = Task(
+        fixed=fixed,
+        data=data,
+        held_out=held_out,
+        prior_weight=jnp.asarray(recipe.prior_weight, data.frames.y.dtype),
+        options=options or {},
+        recipe=recipe,
+        method=method,
+    )
+    best, history = maximise(task, learned, key=key, checkpoint=checkpoint, progress=progress)
+    return eqx.combine(best, fixed), history
+
+
+class Goal(eqx.Module):
+    """What the loop asks of a task: series to foresee, rows to predict, whatever has an objective.
+
+    Attributes:
+        recipe: How to train.
+        prior_weight: Weight of the hyper-prior, in the precision of the objective; it overrules that of the recipe.
+    """
+
+    recipe: eqx.AbstractVar[Recipe]
+    prior_weight: eqx.AbstractVar[Array]
+
+    @property
+    @abstractmethod
+    def validated(self) -> bool:
+        """Whether `worth` is measured on data that are not trained on."""
+
+    @property
+    @abstractmethod
+    def substance(self) -> tuple[Sequence[str], tuple[Any, ...]]:
+        """Words and numbers that tell one task from another."""
+
+    @abstractmethod
+    def objective(self, learned: Any, key: PRNGKeyArray) -> Array:
+        """What is maximised, on one batch."""
+
+    @abstractmethod
+    def worth(self, learned: Any, objective: Array, done: Array) -> Array:
+        """How good parameters are, given the mean objective on the way to them and how many iterations that took."""
+
+    def optimiser(self) -> optax.GradientTransformation:
+        """How parameters move."""
+        return self.recipe.optimiser()
+
+    def compiled(self) -> "Goal":
+        """The task as it is compiled: without what may change from one to the next and yet need no new compilation."""
+        return self
+
+
+def maximise(
+    task: Goal,
+    learned: Any,
+    *,
+    key: PRNGKeyArray,
+    limit: int | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
+    progress: bool = True,
+) -> tuple[Any, History]:
+    """The loop of all training: the best parameters seen, and the history. Ctrl-C ends it and keeps the best so far.
+
+    Args:
+        task: What is maximised, and how.
+        learned: Parameters to start from.
+        key: Randomness.
+        limit: Iterations after which to stop, if not those of the recipe, to which the schedule still belongs.
+        checkpoint: A file to keep what a run needs to go on; if it is there already, the run goes on from it.
+        progress: Show a bar.
+    """
+    limit = limit or task.recipe.iterations
     # By way of NumPy, or types that are still open at the start would be settled later, and all be compiled twice.
     learned = jax.tree.map(lambda leaf: jnp.asarray(np.asarray(leaf)), learned)
-    nothing = jnp.full((), -jnp.inf, data.frames.y.dtype)
-    run = Progress(learned, recipe.optimiser().init(learned), learned, nothing, jnp.zeros((), jnp.int32))
+    nothing = jnp.full((), -jnp.inf, task.prior_weight.dtype)
+    run = Progress(learned, task.optimiser().init(learned), learned, nothing, jnp.zeros((), jnp.int32))
     history, identity = History(), _identity(run, task, key)
     if checkpoint is not None and Path(checkpoint).exists():
         run, history = _resume(checkpoint, run, identity)
     clock = time.monotonic() - (history.seconds[-1] if history.seconds else 0.0)
-    bar = tqdm(total=recipe.iterations, initial=sum(history.iterations[-1:]), disable=not progress, desc="training", unit="it")
+    done = sum(history.iterations[-1:])
+    bar = tqdm(total=limit, initial=done, disable=not progress, desc="training", unit="it")
     try:
-        while not _is_over(run, history, task):
-            done = history.iterations[-1] if history.iterations else 0
-            length = min(CHUNK, recipe.iterations - done)
-            run, objective, validation = _run_chunk(
-                run, task, jr.fold_in(key, done), jnp.asarray(np.int32(done + length)), jnp.asarray(np.int32(length))
+        while not _is_over(run, history, task) and done < limit:
+            length = min(CHUNK, limit - done)
+            run, objective, value = _run_chunk(
+                run, task.compiled(), jr.fold_in(key, done), jnp.asarray(np.int32(done + length)), jnp.asarray(np.int32(length))
             )
-            history.iterations.append(done + length)
+            done += length
+            history.iterations.append(done)
             history.objective.append(float(objective))
-            history.validation += [] if held_out is None else [float(validation)]
+            history.validation += [float(value)] if task.validated else []
             history.seconds.append(time.monotonic() - clock)
             if checkpoint is not None:
                 _keep(checkpoint, run, history, identity)
@@ -223,10 +306,10 @@ def train(
         history.stopped = "interrupted; the best model so far is returned"
     finally:
         bar.close()
-    return eqx.combine(run.best, fixed), history
+    return run.best, history
 
 
-class Task(eqx.Module):
+class Task(Goal):
     """What does not change from one iteration to the next."""
 
     fixed: Any
@@ -246,17 +329,28 @@ class Task(eqx.Module):
         found = mean_foreseen(self.recipe.objective, model, batch, scored, method=self.method, options=options)
         return found + self.prior_weight * model_prior(model) / self.data.observed
 
-    def validation(self, learned: Any) -> Float[Array, ""]:
-        """How well the held-out part is foreseen."""
-        assert self.held_out is not None
+    def worth(self, learned: Any, objective: Array, done: Array) -> Float[Array, ""]:
+        """How well the held-out part is foreseen, or the objective where nothing is held out."""
+        if self.held_out is None:
+            return objective
         model, held = eqx.combine(learned, self.fixed), self.held_out
         return mean_foreseen(self.recipe.objective, model, held.frames, held.scored, method=self.method, options=self.options)
 
+    @property
+    def validated(self) -> bool:
+        """Whether a part is held out."""
+        return self.held_out is not None
+
+    @property
+    def substance(self) -> tuple[Sequence[str], tuple[Any, ...]]:
+        """What tells this task from another: words and numbers."""
+        return (self.method,), (self.fixed, self.data, self.held_out, self.options)
+
 
 @eqx.filter_jit
-def _run_chunk(run: Progress, task: Task, key: PRNGKeyArray, done: Array, length: Array) -> tuple[Progress, Array, Array]:
+def _run_chunk(run: Progress, task: Goal, key: PRNGKeyArray, done: Array, length: Array) -> tuple[Progress, Array, Array]:
     """Some iterations in one compiled loop, so that a small model does not wait for Python."""
-    optimiser = task.recipe.optimiser()
+    optimiser = task.optimiser()
 
     def body(n, carry):
         learned, state, total = carry
@@ -268,21 +362,21 @@ def _run_chunk(run: Progress, task: Task, key: PRNGKeyArray, done: Array, length
     nothing = jnp.zeros((), task.prior_weight.dtype)
     learned, state, total = jax.lax.fori_loop(0, length, body, (run.learned, run.state, nothing))
     objective = total / length
-    value = objective if task.held_out is None else task.validation(learned)
+    value = task.worth(learned, objective, done)
     better = value > run.best_value
     best = jax.tree.map(lambda new, old: jnp.where(better, new, old), learned, run.best)
     best_value = jnp.where(better, value, run.best_value)
     return Progress(learned, state, best, best_value, jnp.where(better, done, run.best_iteration)), objective, value
 
 
-def _is_over(run: Progress, history: History, task: Task) -> bool:
+def _is_over(run: Progress, history: History, task: Goal) -> bool:
     """Whether training is done, and why."""
     if not history.iterations:
         return False
     if not np.isfinite(history.objective[-1]):
         history.stopped = "the objective was no longer finite; the best model so far is returned"
         return True
-    if task.held_out is not None and history.iterations[-1] - int(run.best_iteration) >= task.recipe.patience:
+    if task.validated and history.iterations[-1] - int(run.best_iteration) >= task.recipe.patience:
         history.stopped = f"no progress on the held-out part since iteration {int(run.best_iteration)}; that model is returned"
         return True
     return history.iterations[-1] >= task.recipe.iterations
@@ -296,10 +390,11 @@ def _postfix(history: History) -> str:
 # Checkpoints
 
 
-def _identity(run: Progress, task: Task, key: PRNGKeyArray) -> str:
+def _identity(run: Progress, task: Goal, key: PRNGKeyArray) -> str:
     """A fingerprint of where a run starts and what it is given: a checkpoint of anything else is not continued."""
-    digest = hashlib.sha256(json.dumps([asdict(task.recipe), task.method], sort_keys=True).encode())
-    for name, array in flatten((run.learned, task.fixed, task.data, task.held_out, task.options, key)).items():
+    words, numbers = task.substance
+    digest = hashlib.sha256(json.dumps([asdict(task.recipe), *words], sort_keys=True).encode())
+    for name, array in flatten((run.learned, *numbers, key)).items():
         digest.update(name.encode() + str(array.dtype).encode() + np.ascontiguousarray(array).tobytes())
     return digest.hexdigest()
 

@@ -18,8 +18,10 @@ from oracles import (
     relu_covariance_dvi,
     root_eps,
 )
+from scipy import special
 
 import prodssm as ps
+from prodssm.activations import mean_softplus
 
 ORDER = 8
 NAMES = list(FUNCTIONS)
@@ -269,3 +271,15 @@ def test_exp_saturates_instead_of_overflowing():
 def test_a_mistake_is_refused_by_name(build, named):
     with pytest.raises((ValueError, TypeError), match=named):
         build()
+
+
+@pytest.mark.parametrize("std", [0.0, 1e-3, 0.5, 2.0, 8.0])
+def test_the_mean_of_softplus_is_that_of_quadrature(std):
+    mean = np.linspace(-12.0, 12.0, 49)
+    nodes, weights = np.polynomial.legendre.leggauss(2000)
+    nodes, weights = 10 * nodes, 10 * weights * np.exp(-50 * nodes**2) / np.sqrt(2 * np.pi)  # in this order: both of [-1, 1]
+    wanted = np.logaddexp(0.0, mean[:, None] + std * nodes) @ weights
+    found = np.asarray(mean_softplus(array(mean), array(np.full_like(mean, std**2))), float)
+    assert np.allclose(found, wanted, rtol=2e-5 if found.dtype == float else 2e-3, atol=1e-6)
+    slope = jax.vmap(jax.grad(lambda m: mean_softplus(m[None], jnp.full(1, std**2, m.dtype))[0]))(array(mean))
+    assert np.allclose(slope, special.expit(mean[:, None] + std * nodes) @ weights, rtol=1e-3, atol=1e-6)

@@ -229,6 +229,8 @@ def test_series_that_do_not_fit_together_are_refused(make, said):
         ({"window": 1}, "window must be at least 2"),
         ({"patience": 0}, "patience must be at least 1"),
         ({"restarts": 0}, "restarts must be at least 1"),
+        ({"refine": 0}, "refine must be at least 1"),
+        ({"rank": 0}, "rank must be at least 1"),
         ({"validation": 1.0}, "validation must be a share"),
         ({"validation": -0.1}, "validation must be a share"),
         ({"seed": None}, "seed must be an integer"),
@@ -245,8 +247,8 @@ def test_bad_settings_are_refused_by_name_before_any_work(settings, said, monkey
 
 
 def test_weights_drawn_once_are_refused_where_memory_cannot_hold_them(drawn_once):
-    with pytest.raises(ValueError, match=r"weights='global'.*smaller network or weights='local'"):
-        ps.ProDSSM(**(CHEAP | {"hidden": (3000,)}), weights="global").fit(wave())
+    with pytest.raises(ValueError, match=r"weights='global' would keep .* smaller network or rank.*weights='local'"):
+        ps.ProDSSM(**(CHEAP | {"hidden": (30_000,)}), weights="global", rank=10**6).fit(wave())
     require_memory(drawn_once.ssm_, TIME)
     # A gradient or a smoother keeps one covariance of all weights for every step.
     with pytest.raises(ValueError, match=r"weights='global' would keep .* GB; .*weights='local'"):
@@ -675,6 +677,18 @@ def test_what_cannot_be_told_apart_says_what_to_use_instead(local, drawn_once):
     changed = copy(local).set_params(weights="global")
     with pytest.raises(ValueError, match="local"):
         changed._decompose(changed._standardise(ps.Series(wave())), AHEAD, None, None)
+
+
+def test_weights_drawn_once_are_first_learned_as_redrawn_ones_and_then_refined():
+    plain = ps.ProDSSM(**CHEAP).fit(wave())
+    refined = ps.ProDSSM(**CHEAP, weights="global", refine=1).fit(wave())
+    assert refined.ssm_.weights == "global"
+    assert refined.history_.iterations == [*plain.history_.iterations, CHEAP["iterations"] + 1]
+    assert refined.history_.objective[:-1] == plain.history_.objective
+    moved = np.abs(refined.ssm_.transition.weights.mean - plain.ssm_.transition.weights.mean).max()
+    assert 0 < moved < 0.01
+    alone = ps.ProDSSM(**CHEAP, weights="global", refine=None).fit(wave())
+    assert alone.history_.iterations == plain.history_.iterations
 
 
 # ---------------------------------------------------------------- the check

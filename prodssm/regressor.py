@@ -1,0 +1,445 @@
+"""Regression for scikit-learn's users: deep stochastic layers that know how unsure they are, learned without sampling."""
+
+import os
+import warnings
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+from jaxtyping import Float, PRNGKeyArray
+from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from prodssm.activations import ACTIVATIONS, find_activation
+from prodssm.assembly import RESIDUAL_SCALE, START_MEASUREMENT_VAR, START_PROCESS_VAR
+from prodssm.checks import require_integer, require_number, require_variances
+from prodssm.gaussian import Gaussian
+from prodssm.methods import WEIGHTS
+from prodssm.model import StateSpaceModel
+from prodssm.network import Network
+from prodssm.persistence import flatten, plain, restore, write
+from prodssm.regression import METHODS, TOGETHER, Plan, Rows, RowsTask, predict_rows
+from prodssm.training import History, Recipe, maximise
+
+PRIOR_WEIGHTS = (0.03, 0.1, 0.3, 1.0)  # that "auto" chooses from
+RIDGE = 0.1  # of the linear regression that training starts from, in standard units
+USUAL_PRIOR_WEIGHT = 0.3  # where there are too few rows to choose on
+FEWEST = 10  # rows that can be split into some to learn from and some to choose on
+
+
+@dataclass(frozen=True)
+class Units:
+    """Columns in standard units: mean zero, standard deviation one. Double precision, whatever the model computes in."""
+
+    mean: Float[np.ndarray, " c"]
+    scale: Float[np.ndarray, " c"]
+
+    @classmethod
+    def fit(cls, columns: Float[np.ndarray, "n c"]) -> "Units":
+        """From the columns; one that does not vary keeps its scale."""
+        mean, std = columns.mean(axis=0), columns.std(axis=0)
+        # Rounding leaves a constant column a standard deviation of 1e-16 of its size. Relative, so that units do not matter.
+        constant = std <= 1e-10 * np.abs(columns).max(axis=0)
+        return cls(mean, np.where(constant, 1.0, std))
+
+    @classmethod
+    def none(cls, size: int) -> "Units":
+        """Units that change nothing."""
+        return cls(np.zeros(size), np.ones(size))
+
+    def apply(self, columns: Float[np.ndarray, "n c"]) -> Float[np.ndarray, "n c"]:
+        """To standard units."""
+        return (columns - self.mean) / self.scale
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The shape of a model, as `DeepStochasticRegressor` describes it; anything until it is checked."""
+
+    hidden: Any
+    noise_hidden: Any
+    activation: Any
+    weights: Any
+    noise_floor: Any
+
+    def check(self) -> "Shape":
+        """Itself, or an error."""
+        find_activation(self.activation)
+        if self.weights not in WEIGHTS:
+            raise ValueError(f"weights must be one of {', '.join(WEIGHTS)}; got {self.weights!r}")
+        for name in ("hidden", "noise_hidden"):
+            sizes = getattr(self, name)
+            if not isinstance(sizes, tuple):
+                raise TypeError(f"{name} must be a tuple of hidden sizes such as (40,), got {sizes!r}")
+            for size in sizes:
+                require_integer(name, size, least=1)
+        require_number("noise_floor", self.noise_floor)
+        require_variances("noise_floor", self.noise_floor)
+        return self
+
+    def start(self, x: Float[np.ndarray, "n x"], y: Float[np.ndarray, "n y"], *, key: PRNGKeyArray) -> StateSpaceModel:
+        """A model for standardised rows that is ready to learn: almost a linear regression, with a residual network on top."""
+        size, dtype = x.shape[1], jnp.result_type(float)
+        transition_key, noise_key, emission_key = jr.split(key, 3)
+        network = partial(Network.mlp, activation=self.activation, uncertain=self.weights != "point")
+        level = float(np.log(np.expm1(START_PROCESS_VAR)))
+        return StateSpaceModel(
+            initial=Gaussian(jnp.zeros(size, dtype), jnp.eye(size, dtype=dtype)),  # stands in for the row
+            transition=network((size, *self.hidden, size), key=transition_key, spread=1.0).scaled(RESIDUAL_SCALE),
+            process_noise=network((size, *self.noise_hidden, size), key=noise_key).shifted(level),
+            emission=_linear_emission(x, y, key=emission_key),
+            measurement_noise=jnp.full(y.shape[1], START_MEASUREMENT_VAR, dtype),
+            weights=self.weights,
+            residual=True,
+            measurement_floor=self.noise_floor,
+        )
+
+
+def _linear_emission(x: Float[np.ndarray, "n x"], y: Float[np.ndarray, "n y"], *, key: PRNGKeyArray) -> Network:
+    """Ridge regression, and a little of everything: a direction that nobody sees would never learn."""
+    size, dtype = x.shape[1], jnp.result_type(float)
+    slope = np.linalg.solve(x.T @ x / len(x) + RIDGE * np.eye(size), x.T @ y / len(x)).T
+    slope = slope + 0.1 / size**0.5 * np.asarray(jr.normal(key, slope.shape), float)
+    return Network.from_arrays([jnp.asarray(slope, dtype)], [jnp.zeros(y.shape[1], dtype)])
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One run of training: with which prior weight, where it led, and what it saw."""
+
+    prior_weight: float
+    learned: Any
+    history: History
+    early: bool
+
+    @property
+    def scores(self) -> Float[np.ndarray, " chunks"]:
+        """How well the held-out rows were predicted; what is not a number is no good."""
+        return np.nan_to_num(np.asarray(self.history.validation, float), nan=-np.inf)
+
+    @property
+    def score(self) -> float:
+        """The score of this run: its best if it may stop there, else its last."""
+        if not self.scores.size:
+            return -np.inf
+        return float(self.scores.max() if self.early else self.scores[-1])
+
+    @property
+    def iterations(self) -> int:
+        """How many iterations this run would have all rows trained for."""
+        return self.history.iterations[int(self.scores.argmax()) if self.early else -1]
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether somebody pressed Ctrl-C."""
+        return self.history.stopped.startswith("interrupted")
+
+
+class DeepStochasticRegressor(RegressorMixin, BaseEstimator):
+    r"""Deep stochastic layers: the inputs are a state, which moves by $x + f(x, w)$ a few times with noise, and shows as y.
+
+    The network's weights are uncertain, and mean and variance of every prediction are found in closed form. Inputs and targets
+    are standardised inside. Follows scikit-learn's conventions: use it in a `Pipeline`, `GridSearchCV` or `cross_val_score`.
+
+    Args:
+        hidden: Hidden layer sizes of the network f; () is a linear map.
+        noise_hidden: Hidden layer sizes of the network of the noise variances.
+        steps: How often the state moves; the layers share their weights' distribution.
+        activation: By name, or any elementwise function.
+        weights: "local" (redrawn at every step), "global" (drawn once) or "point" (no uncertainty: a plain DSSM).
+        method: "moments" (closed form) or "sampled" (Monte Carlo).
+        order: Truncation order of covariances between hidden units for "moments"; more is more exact and slower.
+        samples: Particles per row while training, for "sampled".
+        test_samples: Particles per row for predictions, for "sampled".
+        prior_weight: Weight of the hyper-prior on the weights, or "auto": the best of 0.03, 0.1, 0.3 and 1 on held-out rows.
+            Fewer than ten rows take 0.3.
+        iterations: Steps of the optimiser, at most.
+        learning_rate: Of Adam.
+        schedule: "cosine" or "constant".
+        batch_size: Rows per step; None takes all rows.
+        early_stopping: Train for as many iterations as were best on held-out rows. Fewer than ten rows do without.
+        validation_fraction: Share of the rows that is held out for `early_stopping` and `prior_weight="auto"`. Once these are
+            chosen, a new model is trained on all rows.
+        patience: Iterations without progress on the held-out rows after which to stop.
+        noise_floor: Least variance of the measurement noise, as a share of a target's variance. Targets that are nearly free
+            of noise cannot be predicted more surely than this.
+        checkpoint: File that a killed fit resumes from; others beside it are made for the runs that choose.
+        progress: Show a progress bar.
+        random_state: Seed of all randomness.
+
+    Attributes:
+        ssm_: The learned `StateSpaceModel`, in standardised units.
+        prior_weight_: The prior weight that was used.
+        n_iter_: Iterations that the model was trained for.
+        history_: What training saw.
+        trials_: What was tried on held-out rows: pairs of a prior weight and a history.
+        n_features_in_: Number of inputs.
+
+    Example:
+        >>> X = np.linspace(-1, 1, 20)[:, None]
+        >>> reg = DeepStochasticRegressor(hidden=(), steps=1, prior_weight=0.1, early_stopping=False, iterations=25)
+        >>> mean, std = reg.fit(X, 3 * X[:, 0]).predict(X, return_std=True)
+        >>> mean.shape, bool((std > 0).all())
+        ((20,), True)
+    """
+
+    n_features_in_: int
+    feature_names_in_: np.ndarray
+
+    def __init__(
+        self,
+        hidden: Sequence[int] = (40,),
+        noise_hidden: Sequence[int] = (10,),
+        steps: int = 5,
+        activation: Any = "relu",
+        weights: str = "local",
+        method: str = "moments",
+        order: int | None = None,
+        samples: int = 32,
+        test_samples: int = 128,
+        prior_weight: float | str = "auto",
+        iterations: int = 1000,
+        learning_rate: float = 0.01,
+        schedule: str = "cosine",
+        batch_size: int | None = 64,
+        early_stopping: bool = True,
+        validation_fraction: float = 0.2,
+        patience: int = 300,
+        noise_floor: float = 1e-6,
+        checkpoint: str | os.PathLike[str] | None = None,
+        progress: bool = False,
+        random_state: Any = 0,
+    ):
+        """Store the settings as they are; `fit` checks them."""
+        self.hidden, self.noise_hidden, self.steps, self.activation = hidden, noise_hidden, steps, activation
+        self.weights, self.method, self.order = weights, method, order
+        self.samples, self.test_samples, self.prior_weight = samples, test_samples, prior_weight
+        self.iterations, self.learning_rate, self.schedule, self.batch_size = iterations, learning_rate, schedule, batch_size
+        self.early_stopping, self.validation_fraction, self.patience = early_stopping, validation_fraction, patience
+        self.noise_floor, self.checkpoint, self.progress, self.random_state = noise_floor, checkpoint, progress, random_state
+
+    def __sklearn_tags__(self) -> Any:
+        """What scikit-learn may expect: also several targets."""
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        return tags
+
+    def __sklearn_is_fitted__(self) -> bool:
+        """Whether there is a model."""
+        return hasattr(self, "ssm_")
+
+    # ------------------------------------------------------------------ learning
+
+    def fit(self, X: Any, y: Any) -> "DeepStochasticRegressor":
+        """Learn from inputs (n, features) and targets (n,) or (n, targets). Ctrl-C keeps the best model so far."""
+        vars(self).pop("ssm_", None)  # a fit that fails must not leave old weights with new units
+        self._shape, self._plan, recipe = self._checked_shape(), self._checked_plan(), self._checked_recipe()
+        X, y = validate_data(self, X, y, dtype=np.float64, multi_output=True, y_numeric=True)
+        self._y_ndim, targets = y.ndim, _targets(y)
+        self._x_units, self._y_units = Units.fit(X), Units.fit(targets)
+        draw = check_random_state(self.random_state)
+        self._seed = int(draw.randint(2**31 - 1))
+        order = np.random.default_rng(self._seed).permutation(len(X))
+        x, y = self._x_units.apply(X)[order], self._y_units.apply(targets)[order]
+        start = self._shape.start(x, y, key=jr.fold_in(jr.key(self._seed), 0))
+        trial = self._search(start, x, y, recipe)
+        if not trial.interrupted:
+            trial = self._train(start, Rows.of(x, y), recipe, trial.prior_weight, trial.iterations, self.checkpoint)
+        self.prior_weight_, self.history_ = trial.prior_weight, trial.history
+        self.n_iter_ = sum(trial.history.iterations[-1:])
+        if not np.isfinite(trial.history.objective).all():
+            warnings.warn(f"training: {trial.history.stopped}; try a smaller learning_rate", UserWarning, stacklevel=2)
+        self.ssm_ = eqx.combine(trial.learned, start)
+        return self
+
+    def _search(self, start: StateSpaceModel, x: np.ndarray, y: np.ndarray, recipe: Recipe) -> Trial:
+        """The best prior weight and number of iterations, by rows that were not trained on."""
+        weights = PRIOR_WEIGHTS if self.prior_weight == "auto" else (float(self.prior_weight),)
+        if self.weights == "point":
+            weights = (0.0,)  # nothing has a prior
+        self.trials_: list[tuple[float, History]] = []
+        if len(x) < FEWEST or (len(weights) == 1 and not self.early_stopping):
+            usual = USUAL_PRIOR_WEIGHT if len(weights) > 1 else weights[0]
+            return Trial(usual, None, History(iterations=[recipe.iterations]), early=False)
+        held = min(max(1, round(self.validation_fraction * len(x))), len(x) - 1)
+        best = None
+        for weight in weights:
+            path = None if self.checkpoint is None else f"{os.fspath(self.checkpoint)}.{weight}"
+            trial = self._train(start, Rows.of(x, y, held), recipe, weight, recipe.iterations, path)
+            self.trials_.append((weight, trial.history))
+            best = trial if best is None or trial.score > best.score else best
+            if trial.interrupted:
+                return replace(best, history=trial.history)
+        assert best is not None
+        return best
+
+    def _train(self, start: StateSpaceModel, rows: Rows, recipe: Recipe, weight: float, limit: int, checkpoint: Any) -> Trial:
+        task, learned = RowsTask.of(start, rows, replace(recipe, prior_weight=weight), self._plan, key=self._key())
+        key = jr.fold_in(jr.key(self._seed), 1)
+        best, history = maximise(task, learned, key=key, limit=limit, checkpoint=checkpoint, progress=self.progress)
+        return Trial(weight, best, history, early=bool(self.early_stopping))
+
+    def _key(self) -> PRNGKeyArray:
+        """Randomness of predictions."""
+        return jr.fold_in(jr.key(self._seed), 2)
+
+    def _checked_shape(self) -> Shape:
+        names = ("hidden", "noise_hidden", "weights", "noise_floor")
+        return Shape(activation=self.activation, **{name: plain(getattr(self, name)) for name in names}).check()
+
+    def _checked_plan(self) -> Plan:
+        if self.method not in METHODS:
+            raise ValueError(f"method must be one of {', '.join(METHODS)}; got {self.method!r}")
+        if self.order is not None:
+            require_integer("order", self.order, least=1)
+        for name in ("steps", "samples", "test_samples"):
+            require_integer(name, getattr(self, name), least=1)
+        return Plan(*(plain(getattr(self, name)) for name in ("steps", "method", "order", "samples", "test_samples")))
+
+    def _checked_recipe(self) -> Recipe:
+        """The recipe, but for its prior weight."""
+        if self.prior_weight != "auto":
+            Recipe(prior_weight=plain(self.prior_weight)).check()
+        if self.batch_size is not None:
+            require_integer("batch_size", self.batch_size, least=1)
+        require_number("validation_fraction", self.validation_fraction)
+        if not 0 < self.validation_fraction < 1:
+            raise ValueError(f"validation_fraction must lie between 0 and 1, got {self.validation_fraction}")
+        names = ("iterations", "learning_rate", "schedule", "patience")
+        settings = {name: plain(getattr(self, name)) for name in names}
+        recipe = Recipe(batch=plain(self.batch_size), **settings).check()
+        return recipe if self.early_stopping else replace(recipe, patience=recipe.iterations + 1)
+
+    # ------------------------------------------------------------------ predictions
+
+    def predict(self, X: Any, return_std: bool = False, return_cov: bool = False) -> Any:
+        """Means of the targets, and how unsure they are, noise included.
+
+        Args:
+            X: Inputs, (n, features).
+            return_std: Also return standard deviations, of the shape of the means.
+            return_cov: Also return covariances between the targets of a row, (n, targets, targets).
+
+        Returns:
+            Means, (n,) or (n, targets) as in `fit`; or a pair.
+        """
+        if return_std and return_cov:
+            raise ValueError("return_std and return_cov must not both be True: the variances are the covariances' diagonal")
+        check_is_fitted(self)
+        mean, cov = self._beliefs(np.asarray(validate_data(self, X, reset=False, dtype=np.float64)))
+        scale = self._y_units.scale
+        mean, cov = mean * scale + self._y_units.mean, cov * scale[:, None] * scale[None, :]
+        if return_cov:
+            return self._as_given(mean), cov
+        std = np.sqrt(np.diagonal(cov, axis1=1, axis2=2))
+        return (self._as_given(mean), self._as_given(std)) if return_std else self._as_given(mean)
+
+    def log_prob(self, X: Any, y: Any) -> Float[np.ndarray, " n"]:
+        """Log density of the targets of each row, in the units of the data."""
+        check_is_fitted(self)
+        X, y = validate_data(self, X, y, reset=False, dtype=np.float64, multi_output=True, y_numeric=True)
+        targets = _targets(y)
+        if targets.shape[1] != self.ssm_.y_size:
+            raise ValueError(f"y must have {self.ssm_.y_size} targets like that of fit, got {targets.shape[1]}")
+        mean, cov = self._beliefs(X)
+        gap = self._y_units.apply(targets) - mean
+        distance = (gap * np.linalg.solve(cov, gap[:, :, None])[:, :, 0]).sum(axis=1)
+        volume = np.linalg.slogdet(2 * np.pi * cov)[1] + 2 * np.log(self._y_units.scale).sum()
+        return -0.5 * (distance + volume)
+
+    def _beliefs(self, X: Float[np.ndarray, "n x"]) -> tuple[np.ndarray, np.ndarray]:
+        """Means and covariances in standard units, some rows at a time, so that no number of rows is compiled anew."""
+        with np.errstate(over="ignore"):  # what does not fit is found below
+            x = self._x_units.apply(X).astype(self.ssm_.initial_mean.dtype)
+        x = np.pad(x, ((0, -len(x) % TOGETHER), (0, 0)))
+        chunks = [jnp.asarray(x[n : n + TOGETHER]) for n in range(0, len(x), TOGETHER)]
+        found = [predict_rows(self.ssm_, self._plan, chunk, self._key()) for chunk in chunks]
+        mean, cov = (
+            np.concatenate([np.asarray(part, float) for part in parts])[: len(X)] for parts in zip(*found, strict=True)
+        )
+        if not (np.isfinite(mean).all() and np.isfinite(cov).all()):
+            raise FloatingPointError(
+                "a prediction left the range of numbers: X is too far from that of fit, or the learned layers are unstable"
+            )
+        return mean, cov
+
+    def _as_given(self, columns: Float[np.ndarray, "n y"]) -> np.ndarray:
+        """In the shape that the targets had in `fit`."""
+        return columns[:, 0] if self._y_ndim == 1 else columns
+
+    # ------------------------------------------------------------------ files
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What pickle and joblib take along: of the model its numbers, because functions compiled by JAX cannot travel."""
+        state: dict[str, Any] = super().__getstate__()  # type: ignore[assignment]
+        return state | ({"ssm_": flatten(self.ssm_)} if hasattr(self, "ssm_") else {})
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """The way back."""
+        super().__setstate__(state)
+        if hasattr(self, "ssm_"):
+            self.ssm_ = restore(self._template(self._y_units.mean.size), state["ssm_"])
+
+    def _template(self, targets: int) -> StateSpaceModel:
+        """A model of this shape."""
+        return self._shape.start(np.zeros((2, self.n_features_in_)), np.zeros((2, targets)), key=jr.key(0))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the fitted model to one safetensors file, see `prodssm.load`."""
+        check_is_fitted(self)
+        if not isinstance(self._shape.activation, str) or self._shape.activation not in ACTIVATIONS:
+            raise ValueError(f"activation must be one of {', '.join(ACTIVATIONS)} to be saved, got {self._shape.activation!r}")
+        params = {name: plain(value) for name, value in self.get_params(deep=False).items() if name != "random_state"}
+        params["random_state"] = self.random_state if isinstance(self.random_state, int) else None
+        params["checkpoint"] = None if self.checkpoint is None else os.fspath(self.checkpoint)
+        names = getattr(self, "feature_names_in_", None)
+        config = {
+            "params": params,
+            "shape": asdict(self._shape),
+            "plan": asdict(self._plan),
+            "seed": self._seed,
+            "features": self.n_features_in_,
+            "feature_names": None if names is None else list(names),
+            "targets": self.ssm_.y_size,
+            "y_ndim": self._y_ndim,
+            "prior_weight": self.prior_weight_,
+            "n_iter": self.n_iter_,
+            "history": asdict(self.history_),
+            "trials": [[weight, asdict(history)] for weight, history in self.trials_],
+        }
+        write(path, "DeepStochasticRegressor", config, flatten(self._fitted()))
+
+    def _fitted(self) -> dict[str, Any]:
+        units = {"x_mean": self._x_units.mean, "x_scale": self._x_units.scale}
+        units |= {"y_mean": self._y_units.mean, "y_scale": self._y_units.scale}
+        return {"model": self.ssm_, **units}
+
+    @classmethod
+    def _load(cls, config: dict[str, Any], arrays: dict[str, np.ndarray]) -> "DeepStochasticRegressor":
+        model = cls(**{name: plain(value) for name, value in config["params"].items()})
+        model._shape = Shape(**{name: plain(value) for name, value in config["shape"].items()})
+        model._plan, model._seed, model._y_ndim = Plan(**config["plan"]), config["seed"], config["y_ndim"]
+        model.n_features_in_, targets = config["features"], config["targets"]
+        if config["feature_names"] is not None:
+            model.feature_names_in_ = np.asarray(config["feature_names"], dtype=object)
+        model.prior_weight_, model.n_iter_ = config["prior_weight"], config["n_iter"]
+        model.history_ = History(**config["history"])
+        model.trials_ = [(weight, History(**history)) for weight, history in config["trials"]]
+        model._x_units, model._y_units = Units.none(model.n_features_in_), Units.none(targets)
+        model.ssm_ = model._template(targets)
+        found = restore(model._fitted(), arrays)
+        model.ssm_ = found["model"]
+        model._x_units, model._y_units = Units(found["x_mean"], found["x_scale"]), Units(found["y_mean"], found["y_scale"])
+        return model
+
+
+def _targets(y: Any) -> Float[np.ndarray, "n y"]:
+    """Targets as columns of numbers."""
+    columns = np.asarray(y.toarray() if hasattr(y, "toarray") else y, float)
+    return columns[:, None] if columns.ndim == 1 else columns

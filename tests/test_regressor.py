@@ -1,0 +1,249 @@
+"""A regressor as scikit-learn expects one, in any units, with honest standard deviations."""
+
+import os
+import pickle
+import subprocess
+import sys
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from scipy.stats import multivariate_normal, norm
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import PolynomialFeatures
+
+import prodssm as ps
+from prodssm import training
+from prodssm.regressor import PRIOR_WEIGHTS, DeepStochasticRegressor, Units
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(60, 2))
+Y = np.stack([3 * X[:, 0] - X[:, 1], X[:, 1]], axis=1) + 0.3 * RNG.normal(size=(60, 2))
+y = Y[:, 0]
+
+
+@pytest.fixture(autouse=True)
+def standard_promotion():
+    """The optimiser is not ours: it mixes its step counter with floats."""
+    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+        yield
+
+
+def small(**settings):
+    """A linear model that is quickly compiled and learned; most tests share what was compiled for it."""
+    usual = {"hidden": (), "noise_hidden": (), "steps": 1, "prior_weight": 0.01, "early_stopping": False, "batch_size": 32}
+    return DeepStochasticRegressor(**(usual | {"iterations": 50, "learning_rate": 0.03} | settings))
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+        return small().fit(X, y)
+
+
+@pytest.fixture(scope="module")
+def two_targets():
+    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+        return small().fit(X, Y)
+
+
+def same(first, second):
+    return all((a == b).all() for a, b in zip(first, second, strict=True))
+
+
+CHECKED = """
+import sys, warnings
+sys.path.insert(0, {tests!r})
+warnings.simplefilter("ignore")  # of checks that scikit-learn itself skips
+from sklearn.utils.estimator_checks import check_estimator
+from test_regressor import small
+check_estimator(small())
+"""
+
+
+@pytest.mark.slow
+def test_scikit_learn_finds_nothing_wrong():
+    # In a process of its own, because it also hands in settings that our type checks would refuse before `fit` sees them.
+    code = CHECKED.format(tests=os.path.dirname(__file__))
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_it_learns_and_knows_how_well(fitted):
+    assert fitted.score(X, y) > 0.9
+    mean, std = fitted.predict(X, return_std=True)
+    assert mean.shape == std.shape == (60,)
+    assert 0.3 < ((y - mean) / std).std() < 1.2
+
+
+def test_log_prob_is_that_of_the_predicted_normal(fitted, two_targets):
+    mean, std = fitted.predict(X, return_std=True)
+    assert np.allclose(fitted.log_prob(X, y), norm.logpdf(y, mean, std))
+    mean, cov = two_targets.predict(X, return_cov=True)
+    assert cov.shape == (60, 2, 2)
+    wanted = [multivariate_normal.logpdf(*row) for row in zip(Y, mean, cov, strict=True)]
+    assert np.allclose(two_targets.log_prob(X, Y), wanted)
+    assert np.allclose(two_targets.predict(X, return_std=True)[1] ** 2, np.diagonal(cov, axis1=1, axis2=2))
+
+
+def test_units_do_not_matter(fitted):
+    mean, std = fitted.predict(X, return_std=True)
+    other = small().fit(X * 1e-12 + 1e-9, 1e6 * y - 1e7)
+    found = other.predict(X * 1e-12 + 1e-9, return_std=True)
+    slack = 1e-3 if np.finfo(other.ssm_.initial_mean.dtype).bits == 32 else 1e-5
+    assert np.allclose(found[0], 1e6 * mean - 1e7, atol=slack * 1e6)
+    assert np.allclose(found[1], 1e6 * std, rtol=slack)
+
+
+def test_a_column_of_rounding_errors_counts_as_constant():
+    column = np.full(1000, 0.1) + 1e-16 * RNG.normal(size=1000)
+    units = Units.fit(np.stack([column, 0 * column, 1e-13 * column + np.arange(1000.0)], axis=1))
+    assert (units.scale[:2] == 1).all()
+    assert units.scale[2] > 100
+
+
+def test_constant_columns_and_targets_integers_objects_few_rows_and_one_row_are_fine():
+    constant = np.stack([X[:, 0], np.full(60, 7.0)], axis=1)
+    assert np.isfinite(small(iterations=2).fit(constant, y).predict(constant)).all()
+    mean, std = small().fit(X, np.full(60, 5.0)).predict(X, return_std=True)
+    assert np.allclose(mean, 5.0, atol=0.3)
+    assert np.isfinite(std).all()
+    for rows, targets in ((X.round().astype(int), y.round().astype(int)), (X.astype(object), y.astype(object)), (X[:1], y[:1])):
+        model = small(iterations=2).fit(rows, targets)
+        assert np.isfinite(model.predict(rows)).all()
+        assert np.isfinite(model.log_prob(rows, targets)).all()
+
+
+def test_no_number_of_rows_is_compiled_anew(fitted):
+    whole = fitted.predict(np.tile(X, (5, 1)))
+    assert np.allclose(whole[:60], whole[240:], rtol=1e-6)
+    assert np.allclose(fitted.predict(X[:1]), whole[:1], rtol=1e-6)
+
+
+def test_it_is_repeatable_and_can_be_cloned_and_pickled(fitted):
+    copies: list[Any] = [clone(fitted) for _ in range(2)]
+    again, other = copies[0].fit(X, y), copies[1].set_params(random_state=1).fit(X, y)
+    wanted = fitted.predict(X, return_std=True)
+    assert same(again.predict(X, return_std=True), wanted)
+    assert same(pickle.loads(pickle.dumps(fitted)).predict(X, return_std=True), wanted)
+    assert not same(other.predict(X, return_std=True), wanted)
+
+
+def test_scikit_learns_tools_take_it():
+    grid = GridSearchCV(small(iterations=25), {"learning_rate": [1e-4, 0.03]}, cv=2).fit(X, y)
+    assert grid.best_params_ == {"learning_rate": 0.03}
+    assert cross_val_score(small(), X, y, cv=2).shape == (2,)
+    assert make_pipeline(PolynomialFeatures(1, include_bias=False), small(iterations=25)).fit(X, y).score(X, y) > 0.5
+
+
+def test_a_saved_model_comes_back_bit_by_bit(tmp_path, two_targets):
+    two_targets.save(tmp_path / "reg.safetensors")
+    back = ps.load(tmp_path / "reg.safetensors")
+    assert isinstance(back, DeepStochasticRegressor)
+    assert same(back.predict(X, return_cov=True), two_targets.predict(X, return_cov=True))
+    assert back.get_params() == two_targets.get_params()
+    assert (back.history_, back.prior_weight_, back.n_iter_) == (
+        two_targets.history_,
+        two_targets.prior_weight_,
+        two_targets.n_iter_,
+    )
+
+
+def test_the_prior_weight_and_the_iterations_are_chosen_on_held_out_rows_and_all_rows_learned_then():
+    model = small(prior_weight="auto", early_stopping=True, patience=25, iterations=75).fit(X, y)
+    assert [weight for weight, _ in model.trials_] == list(PRIOR_WEIGHTS)
+    best, history = max(model.trials_, key=lambda trial: max(trial[1].validation))
+    assert model.prior_weight_ == best
+    assert model.n_iter_ == history.iterations[int(np.argmax(history.validation))]
+    assert model.history_.validation == []
+
+
+def test_ctrl_c_returns_the_best_model_so_far(monkeypatch):
+    original, calls = training._run_chunk, []
+
+    def interrupted(*args):
+        calls.append(1)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return original(*args)
+
+    monkeypatch.setattr(training, "_run_chunk", interrupted)
+    model = small(iterations=200).fit(X, y)
+    assert model.history_.stopped.startswith("interrupted")
+    assert model.n_iter_ == 25
+    calls.clear()
+    model = small(iterations=200, prior_weight="auto").fit(X, y)
+    assert len(model.trials_) == 1
+    assert np.isfinite(model.predict(X)).all()
+
+
+def test_a_killed_fit_goes_on_from_its_checkpoint(tmp_path, fitted):
+    path = tmp_path / "run.safetensors"
+    first = small(checkpoint=path).fit(X, y)
+    resumed = small(checkpoint=path).fit(X, y)
+    assert resumed.history_ == first.history_
+    assert same(resumed.predict(X, return_std=True), fitted.predict(X, return_std=True))
+    with pytest.raises(ValueError, match="belongs to another run"):
+        small(checkpoint=path, prior_weight=0.5).fit(X, y)
+
+
+def test_any_number_of_particles_works():
+    model = small(weights="global", method="sampled", samples=3, test_samples=5).fit(X, y)
+    assert model.score(X, y) > 0.5
+    assert np.allclose(model.predict(X[:3]), model.predict(X)[:3], rtol=1e-6)
+
+
+def test_layers_with_hidden_units_learn():
+    model = small(weights="global", hidden=(3,), noise_hidden=(2,), steps=2, order=1).fit(X, y)
+    assert model.score(X, y) > 0.5
+
+
+def test_point_weights_have_no_prior_to_choose():
+    model = small(weights="point", prior_weight="auto").fit(X, y)
+    assert not model.ssm_.transition.uncertain
+    assert not model.ssm_.process_network.uncertain
+    assert (model.prior_weight_, model.trials_) == (0.0, [])
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error"),
+    [
+        ({"hidden": 40}, TypeError),
+        ({"noise_hidden": (0,)}, ValueError),
+        ({"steps": 0}, ValueError),
+        ({"activation": "rely"}, ValueError),
+        ({"weights": "some"}, ValueError),
+        ({"method": "unscented"}, ValueError),
+        ({"order": 0}, ValueError),
+        ({"samples": 0}, ValueError),
+        ({"test_samples": 0}, ValueError),
+        ({"prior_weight": -1.0}, ValueError),
+        ({"prior_weight": "best"}, TypeError),
+        ({"batch_size": 0}, ValueError),
+        ({"validation_fraction": 1.0}, ValueError),
+        ({"noise_floor": -1.0}, ValueError),
+        ({"iterations": 0}, ValueError),
+    ],
+)
+def test_bad_settings_are_refused_by_name(wrong, error):
+    with pytest.raises(error, match=next(iter(wrong))):
+        small(**wrong).fit(X, y)
+
+
+def test_bad_data_are_refused(fitted):
+    with pytest.raises(ValueError, match="features"):
+        fitted.predict(X[:, :1])
+    with pytest.raises(ValueError, match="y must have 1 targets"):
+        fitted.log_prob(X, Y)
+    with pytest.raises(ValueError, match="return_std and return_cov"):
+        fitted.predict(X, return_std=True, return_cov=True)
+    with pytest.raises(FloatingPointError, match="range of numbers"):
+        fitted.predict(np.full((1, 2), 1e300))
+    with pytest.raises(NotFittedError):
+        small().predict(X)
+    with pytest.raises(ValueError, match="NaN"):
+        small().fit(np.where(X > 0, X, np.nan), y)
