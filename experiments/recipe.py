@@ -29,22 +29,13 @@ from prodssm.training import Recipe, trainable
 
 LEVELS = (0.008, 0.08, 0.8)
 LENGTH, POINTS, PROCESS_STD, HIDDEN = 120, 70, 0.05, 50
-# Warm-up with local weights by the default recipe, then schedule, learning rate and iterations; and prior weights.
-SCHEDULES = {
-    "local": (
-        [(False, "constant", 0.005, 500), (False, "cosine", 0.005, 800), (False, "cosine", 0.01, 500)],
-        [0.1, 0.2, 0.3, 0.5],
-    ),
-    "global": (
-        [
-            (True, "cosine", 0.002, 50),
-            (True, "cosine", 0.002, 150),
-            (True, "cosine", 0.005, 100),
-            (False, "cosine", 0.02, 500),
-            (False, "cosine", 0.02, 1000),
-        ],
-        [0.1, 0.2, 0.3],
-    ),
+# Warm-up with local weights by the default recipe, then schedule, learning rate and iterations; each with some prior weights.
+LOCAL = [(False, "constant", 0.005, 500), (False, "cosine", 0.005, 800), (False, "cosine", 0.01, 500)]
+WARM = [(True, "cosine", 0.002, 50), (True, "cosine", 0.002, 150), (True, "cosine", 0.005, 100)]
+COLD = [(False, "cosine", 0.02, 500), (False, "cosine", 0.02, 1000)]
+TRIED = {
+    "local": [*itertools.product(LOCAL, [0.1, 0.2, 0.3, 0.5])],
+    "global": [*itertools.product(WARM, [0.1, 0.2, 0.3]), *itertools.product(COLD, [0.1, 0.3])],
 }
 SYSTEMS = {"local": 16, "global": 8}  # a gradient with carried weights costs ten times more
 
@@ -61,7 +52,7 @@ def candidates(weights: str) -> list[dict]:
             "prior_weight": weight,
             "spread": 1.0,
         }
-        for (warm_up, schedule, rate, iterations), weight in itertools.product(*SCHEDULES[weights])
+        for (warm_up, schedule, rate, iterations), weight in TRIED[weights]
     ]
 
 
@@ -184,7 +175,7 @@ def score(runs: dict[str, np.ndarray], mean: np.ndarray, var: np.ndarray) -> dic
 def main() -> None:
     """Run what is missing, print the best."""
     parser = common.parser(__doc__ or "")
-    parser.add_argument("--weights", choices=tuple(SCHEDULES), default="local")
+    parser.add_argument("--weights", choices=tuple(TRIED), default="local")
     parser.add_argument("--systems", type=int, help="16 with local weights, 8 with global ones")
     parser.add_argument("--seed", type=int, default=2)
     chosen = parser.parse_args()

@@ -207,10 +207,15 @@ def carrying(rank, hidden=(6,)):
 
 def test_the_rank_decides_how_carried_weights_are_remembered():
     count = 6 * 3 + 2 * 7
-    assert isinstance(carrying(None)[0].start().weights, ps.DenseWeights)
-    assert isinstance(carrying(count)[0].start().weights, ps.DenseWeights)
-    assert isinstance(carrying(count - 1)[0].start().weights, ps.LowRankWeights)
-    assert isinstance(carrying(None, hidden=(100,))[0].start().weights, ps.LowRankWeights)
+    for rank, hidden, kind in [
+        (None, 6, ps.DenseWeights),
+        (count, 6, ps.DenseWeights),
+        (count - 1, 6, ps.LowRankWeights),
+        (None, 100, ps.LowRankWeights),
+    ]:
+        belief = carrying(rank, (hidden,))[0].start()
+        assert isinstance(belief, ps.JointGaussian)
+        assert isinstance(belief.weights, kind)
     with pytest.raises(ValueError, match="rank must be at least 1, got 0"):
         carrying(0)
 
