@@ -36,11 +36,13 @@ WARM_UP = 50  # samples of the test half that the filter may see
 
 
 LOST = 5.0  # what a run that left its data counts
+FAR: dict[str, Any] = {"horizons": (1, 10, 50, 100), "stride": 20, "window": 200, "batch": 2}
+HELD_OUT: dict[str, Any] = {"validation": 0.2, "patience": 100}
 CANDIDATES: dict[str, dict[str, Any]] = {
     "to 50": SETTINGS,
-    "to 100": SETTINGS | {"horizons": (1, 10, 50, 100), "stride": 20, "window": 200, "batch": 2},
-    "to 100, two states": SETTINGS | {"horizons": (1, 10, 50, 100), "stride": 20, "window": 200, "batch": 2, "latent_dim": 2},
-    "to 20": SETTINGS | {"horizons": (1, 5, 20), "stride": 5, "window": 60, "batch": 8},
+    "to 50, a fifth held out": SETTINGS | HELD_OUT,
+    "to 100, a fifth held out": SETTINGS | FAR | HELD_OUT,
+    "to 100": SETTINGS | FAR,
 }
 
 

@@ -1,0 +1,182 @@
+"""What do weights that are drawn once cost, and what does a bounded rank lose?
+
+Filtering: a state of six, two hidden layers of thirty, fifty outputs, about 1,300 weights, 300 steps. One gradient of the
+filter's likelihood with local weights, with global weights at several ranks, and with particles. Against rank: time, memory,
+and the relative error of the log likelihood against a dense covariance, in double precision.
+
+Regression: one gradient of a minibatch of 64 rows of Boston's shape (13 inputs, 40 hidden units, a variance network of 10, five
+steps) with local weights, with global weights, whose covariance is diagonal there, and with particles; then against width and
+against the number of steps.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import common
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+
+import prodssm as ps
+from prodssm.inference import Finder, walk
+from prodssm.model import DEFAULT_RANK
+from prodssm.regression import Plan, log_probs
+from prodssm.regressor import Shape
+from prodssm.series import Frames
+
+STATES, HIDDEN, OUTPUTS, STEPS = 6, 30, 50, 300
+RANKS = (4, 8, 16, 32, 64, 128)
+PARTICLES = (32, 128)
+ROWS, INPUTS, WIDTH, DEPTH = 64, 13, 40, 5
+MOST_FILTER, MOST_REGRESSION, MOST_BYTES, MOST_ERROR = 20.0, 10.0, 4 * 2**30, 0.01
+
+
+def filter_model(weights: str, rank: int | None = None) -> ps.StateSpaceModel:
+    """The model of the filtering benchmark."""
+    keys = jr.split(jr.key(0), 2)
+    transition = ps.Network.mlp((STATES, HIDDEN, HIDDEN, STATES), key=keys[0], log_var=-5.0).scaled(0.3)
+    return ps.StateSpaceModel(
+        initial=ps.Gaussian(jnp.zeros(STATES), jnp.eye(STATES)),
+        transition=transition,
+        emission=ps.Network.from_arrays([jr.normal(keys[1], (OUTPUTS, STATES)) / STATES**0.5], [jnp.zeros(OUTPUTS)]),
+        process_noise=jnp.full(STATES, 0.01),
+        measurement_noise=jnp.full(OUTPUTS, 0.1),
+        weights=weights,
+        rank=rank,
+    )
+
+
+def frames(steps: int) -> Frames:
+    """A series from the model itself, with weights drawn once."""
+    _, y = ps.simulate(filter_model("global"), steps, key=jr.key(7))
+    return ps.Series(y).frames
+
+
+def gradient(model: Any, loss: Callable[..., jax.Array], *arguments: Any) -> common.Compiled:
+    """A loss and its gradient with respect to all that a model can learn."""
+    learned, fixed = eqx.partition(model, eqx.is_inexact_array)
+    return common.compiled(jax.value_and_grad(lambda p, *rest: loss(eqx.combine(p, fixed), *rest)), learned, *arguments)
+
+
+def evidence(method: str, options: dict[str, Any]) -> Callable[[Any, Frames], jax.Array]:
+    """The filter's log likelihood of a series."""
+    return lambda model, series: walk(Finder(model, options, method), series)[1][2].sum()
+
+
+def filtering(printer: common.Printer, *, quick: bool) -> list[dict[str, Any]]:
+    """Time and memory of a gradient, and the error of a bounded rank."""
+    steps, ranks = (30, (8, 32)) if quick else (STEPS, RANKS)
+    series = frames(steps)
+    plain = evidence("moments", {})
+    contenders = {"local": gradient(filter_model("local"), plain, series)}
+    contenders |= {f"rank {rank}": gradient(filter_model("global", rank), plain, series) for rank in ranks}
+    for count in () if quick else PARTICLES:
+        sampled = evidence("sampled", {"key": jr.key(1), "samples": count})
+        contenders[f"{count} particles"] = gradient(filter_model("global", 32), sampled, series)
+    times = common.interleaved({name: found.run for name, found in contenders.items()})
+    exact, errors = rank_errors(steps, ranks)
+    rows = []
+    for name, found in contenders.items():
+        rank = int(name.split()[1]) if name.startswith("rank") else None
+        row = {"part": "filter", "steps": steps, "weights": name, "ms": 1e3 * times[name], "mib": found.bytes / 2**20}
+        row |= {"ratio": times[name] / times["local"], "compile_s": found.seconds}
+        rows.append(row | ({} if rank is None else {"rank": rank, "log_likelihood_error": errors[rank]}))
+        printer.row(**rows[-1])
+    printer.row(part="filter", weights="dense", log_likelihood=exact)
+    return rows
+
+
+def rank_errors(steps: int, ranks: tuple[int, ...]) -> tuple[float, dict[int, float]]:
+    """Log likelihood with a dense covariance, and the relative errors of bounded ranks, in double precision."""
+    with jax.enable_x64(True):
+        series = frames(steps)
+
+        def found(rank):
+            model = filter_model("global", rank)
+            return float(eqx.filter_jit(evidence("moments", {}))(model, series))
+
+        exact = found(10**6)
+        return exact, {rank: abs(found(rank) - exact) / abs(exact) for rank in ranks}
+
+
+def regression_loss(plan: Plan) -> Callable[..., jax.Array]:
+    """Minus the mean log density of a minibatch."""
+    return lambda model, x, y: -log_probs(model, plan, x, y, key=jr.key(2), samples=plan.samples).mean()
+
+
+def regression_case(weights: str, width: int, steps: int, method: str = "moments", samples: int = 32) -> common.Compiled:
+    """The gradient of one minibatch."""
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(ROWS, INPUTS)), rng.normal(size=(ROWS, 1))
+    model = Shape((width,), (10,), "relu", weights, 1e-6).start(x, y, key=jr.key(0))
+    return gradient(model, regression_loss(Plan(steps, method, samples=samples)), jnp.asarray(x), jnp.asarray(y))
+
+
+def regression(printer: common.Printer, *, quick: bool) -> list[dict[str, Any]]:
+    """Time and memory of a gradient of a minibatch against width and steps, next to particles."""
+    cases: dict[tuple[str, int, int], common.Compiled] = {}
+    sizes = [(WIDTH, DEPTH)] if quick else [(WIDTH, DEPTH), (20, DEPTH), (80, DEPTH), (WIDTH, 2), (WIDTH, 10)]
+    for width, steps in sizes:
+        for weights in ("local", "global"):
+            cases[weights, width, steps] = regression_case(weights, width, steps)
+    for count in () if quick else PARTICLES:
+        cases[f"{count} particles", WIDTH, DEPTH] = regression_case("global", WIDTH, DEPTH, "sampled", count)
+    times = common.interleaved({str(case): found.run for case, found in cases.items()})
+    rows = []
+    for (weights, width, steps), found in cases.items():
+        count = (INPUTS + 1) * width + (width + 1) * INPUTS
+        row = {"part": "regression", "weights": weights, "width": width, "steps": steps, "weight_count": count}
+        row |= {"ms": 1e3 * times[str((weights, width, steps))], "mib": found.bytes / 2**20, "compile_s": found.seconds}
+        rows.append(row | {"ratio": row["ms"] / (1e3 * times[str(("local", width, steps))])})
+        printer.row(**rows[-1])
+    return rows
+
+
+def claims(filtered: list[dict[str, Any]], regressed: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """What issue and documentation promise."""
+    default = next((row for row in filtered if row.get("rank") == DEFAULT_RANK), filtered[-1])
+    boston = next(row for row in regressed if (row["weights"], row["width"], row["steps"]) == ("global", WIDTH, DEPTH))
+    return [
+        common.verdict(f"a gradient of the filter, {default['weights']} / local", default["ratio"], most=MOST_FILTER),
+        common.verdict(f"its memory in bytes, {default['weights']}", default["mib"] * 2**20, most=MOST_BYTES),
+        common.verdict(f"log likelihood, {default['weights']}: error", default["log_likelihood_error"], most=MOST_ERROR),
+        common.verdict("a gradient of Boston's shape, global / local", boston["ratio"], most=MOST_REGRESSION),
+    ]
+
+
+def draw(filtered: list[dict[str, Any]], path: Any) -> None:
+    """Cost and error against rank."""
+    import matplotlib.pyplot as plt
+
+    ranked = [row for row in filtered if "rank" in row]
+    figure, axes = plt.subplots(1, 2, figsize=(9, 3.5), layout="constrained")
+    axes[0].plot([row["rank"] for row in ranked], [row["ratio"] for row in ranked], "o-", label="bounded rank")
+    for row in filtered:
+        if row["weights"].endswith("particles"):
+            axes[0].axhline(row["ratio"], linestyle=":", color="grey")
+            axes[0].text(ranked[0]["rank"], row["ratio"], row["weights"], va="bottom")
+    axes[0].axhline(MOST_FILTER, linestyle="--", color="black")
+    axes[0].set(xscale="log", yscale="log", xlabel="rank", ylabel="gradient, times that of local weights")
+    axes[1].plot([row["rank"] for row in ranked], [row["log_likelihood_error"] for row in ranked], "o-")
+    axes[1].axhline(MOST_ERROR, linestyle="--", color="black")
+    axes[1].set(xscale="log", yscale="log", xlabel="rank", ylabel="relative error of the log likelihood")
+    figure.savefig(path, dpi=150)
+
+
+def main() -> None:
+    """Measure, judge, draw."""
+    options = common.parser(__doc__ or "").parse_args()
+    printer = common.Printer(options)
+    printer.row(benchmark="global", dtype="float32", **common.machine())
+    filtered = filtering(printer, quick=options.quick)
+    regressed = regression(printer, quick=options.quick)
+    for row in claims(filtered, regressed):
+        printer.row(**row)
+    if options.plot:
+        draw(filtered, options.plot)
+
+
+if __name__ == "__main__":
+    main()
