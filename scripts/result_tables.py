@@ -1,8 +1,11 @@
 """Write docs/results.md and the table of docs/recipe.md from the rows in experiments/results; no number is typed by hand."""
 
 import csv
+import importlib
 import re
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -81,12 +84,45 @@ def sysid() -> str:
     return table(["data", "model", "seeds", "RMSE", "NLL", "coverage of 95 %", "one-step log density", "seconds"], body)
 
 
-def recipe() -> str:
-    """Candidates, best first."""
-    ordered = sorted(rows("recipe"), key=lambda row: float(row["score"]))
+def settings() -> str:
+    """Candidates for system identification, by their free runs over the last quarter of the training halves."""
+    found, body = rows("sysid_settings"), []
+    sets = list(dict.fromkeys(row["data"] for row in found))
+    for candidate in dict.fromkeys(row["candidate"] for row in found):
+        scores = {row["data"]: float(row["standard_nll"]) for row in found if row["candidate"] == candidate}
+        mean = f"{np.mean(list(scores.values())):.3f}" if len(scores) == len(sets) else "not all run"
+        body.append([candidate, *[f"{scores[name]:.3f}" if name in scores else "" for name in sets], mean])
+    return table(["candidate", *sets, "mean"], body)
+
+
+def uci() -> str:
+    """Regression with deep stochastic layers."""
+    experiment, body = importlib.import_module("uci"), []
+    for name, weights in dict.fromkeys((row["set"], row["weights"]) for row in rows("uci")):
+        found = [row for row in rows("uci") if (row["set"], row["weights"]) == (name, weights)]
+        nll, rmse = (str(value) for value in experiment.PAPER[weights][name])
+        cells = [summary(found, "nll"), nll, summary(found, "rmse"), rmse, summary(found, "seconds")]
+        body.append([name, weights, str(len(found)), *cells])
+    return table(["data", "weights", "splits", "NLL", "paper", "RMSE", "paper", "seconds per fit"], body)
+
+
+def recipe(weights: str) -> str:
+    """Candidates for one kind of weights, best first."""
+    ordered = sorted((row for row in rows("recipe") if row["weights"] == weights), key=lambda row: float(row["score"]))
     columns = ["schedule", "learning_rate", "iterations", "prior_weight", "score", "median_0.008", "median_0.08", "median_0.8"]
-    columns = [c for c in ["log_var", *columns] if ordered and c in ordered[0]]
+    columns = columns if weights == "local" else ["warm_up", *columns]
     return table(columns, [[row[c] for c in columns] for row in ordered])
+
+
+TABLES: dict[str, Callable[[], str]] = {
+    "kink": kink,
+    "filtering": filtering,
+    "sysid": sysid,
+    "settings": settings,
+    "uci": uci,
+    "recipe": partial(recipe, "local"),
+    "recipe global": partial(recipe, "global"),
+}
 
 
 def main() -> None:
@@ -94,7 +130,7 @@ def main() -> None:
     for page in ("results", "recipe"):
         path = ROOT / "docs" / f"{page}.md"
         text = path.read_text(encoding="utf-8")
-        for name, make in (("kink", kink), ("filtering", filtering), ("sysid", sysid), ("recipe", recipe)):
+        for name, make in TABLES.items():
             pattern = rf"(<!-- {name} -->\n).*?(<!-- end -->)"
             text = re.sub(pattern, lambda m, make=make: f"{m.group(1)}{make()}\n{m.group(2)}", text, flags=re.S)
         path.write_text(text, encoding="utf-8")
