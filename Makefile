@@ -37,13 +37,18 @@ demo: .venv/demo
 test: lint
 	$(LIGHTLY) $(PYTEST) -n 2 tests
 	$(LIGHTLY) PRODSSM_TEST_BITS=32 $(PYTEST) -n 2 $(NUMERICS)
+	$(MAKE) --no-print-directory -j 2 $(SMOKES) doctests
+
+# A few iterations of everything that is run by hand, two at a time.
+SMOKES := $(addprefix smoke/,examples/uncertain_forecast examples/learn_kink experiments/recipe experiments/kink \
+	experiments/filtering experiments/sysid experiments/uci)
+.PHONY: $(SMOKES) doctests
+
+$(SMOKES): smoke/%: .venv/dev
+	$(BIN)/python $*.py --quick
+
+doctests: .venv/dev
 	$(LIGHTLY) $(PYTEST) --doctest-modules prodssm -p no:cacheprovider
-	$(BIN)/python examples/uncertain_forecast.py --quick
-	$(BIN)/python examples/learn_kink.py --quick
-	$(BIN)/python experiments/recipe.py --quick
-	$(BIN)/python experiments/kink.py --quick
-	$(BIN)/python experiments/filtering.py --quick
-	$(BIN)/python experiments/sysid.py --quick
 
 lint: .venv/dev
 	$(BIN)/ruff check .
@@ -55,15 +60,20 @@ bench: .venv/bench
 	$(BIN)/python benchmarks/one_step.py --save benchmarks/results/one_step.jsonl --plot docs/images/one_step.png
 	$(BIN)/python benchmarks/equal_accuracy.py --save benchmarks/results/equal_accuracy.jsonl --plot docs/images/equal_accuracy.png
 	$(BIN)/python benchmarks/filter.py --save benchmarks/results/filter.jsonl --plot docs/images/filter.png
+	$(BIN)/python benchmarks/stream.py --save benchmarks/results/stream.jsonl --plot docs/images/stream.png
+	$(BIN)/python benchmarks/global.py --save benchmarks/results/global.jsonl --plot docs/images/global.png
 	$(BIN)/python benchmarks/train.py --save benchmarks/results/train.jsonl --plot docs/images/train.png
 	$(BIN)/python scripts/benchmark_tables.py
 
 # Resumable: rows that are in experiments/results already are not made again.
 experiments: .venv/demo
 	$(BIN)/python experiments/recipe.py
+	$(BIN)/python experiments/recipe.py --weights global
 	$(BIN)/python experiments/kink.py
 	$(BIN)/python experiments/filtering.py
+	$(BIN)/python experiments/sysid.py --select
 	$(BIN)/python experiments/sysid.py
+	$(BIN)/python experiments/uci.py
 	$(BIN)/python scripts/result_tables.py
 
 cases: .venv/dev

@@ -178,8 +178,8 @@ def main() -> None:
                     "cost_ratio": max(needed.values()) * each / rule, "easier_ratio": min(needed.values()) * each / rule,
                 }  # fmt: skip
                 if kind == "contractive":
-                    row["holds"] = row["cost_ratio"] >= 100
-                    row["easier_holds"] = row["easier_ratio"] >= 100
+                    row["holds"] = bool(row["cost_ratio"] >= 100)
+                    row["easier_holds"] = bool(row["easier_ratio"] >= 100)
                 printer.row(**row)
             for step in (1, 2, 5, 10, 20):
                 growth.append({"net": label, "gain": gain, "step": step, "cov_error": float(found["rule_cov"][step - 1])})
