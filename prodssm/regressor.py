@@ -238,16 +238,7 @@ class DeepStochasticRegressor(RegressorMixin, BaseEstimator):
 
     def fit(self, X: Any, y: Any) -> "DeepStochasticRegressor":
         """Learn from inputs (n, features) and targets (n,) or (n, targets). Ctrl-C keeps the best model so far."""
-        vars(self).pop("ssm_", None)  # a fit that fails must not leave old weights with new units
-        self._shape, self._plan, recipe = self._checked_shape(), self._checked_plan(), self._checked_recipe()
-        X, y = validate_data(self, X, y, dtype=np.float64, multi_output=True, y_numeric=True)
-        self._y_ndim, targets = y.ndim, _targets(y)
-        self._x_units, self._y_units = Units.fit(X), Units.fit(targets)
-        draw = check_random_state(self.random_state)
-        self._seed = int(draw.randint(2**31 - 1))
-        order = np.random.default_rng(self._seed).permutation(len(X))
-        x, y = self._x_units.apply(X)[order], self._y_units.apply(targets)[order]
-        start = self._shape.start(x, y, key=jr.fold_in(jr.key(self._seed), 0))
+        x, y, start, recipe = self._prepare(X, y)
         trial = self._search(start, x, y, recipe)
         if not trial.interrupted:
             trial = self._train(start, Rows.of(x, y), recipe, trial.prior_weight, trial.iterations, self.checkpoint)
@@ -257,6 +248,25 @@ class DeepStochasticRegressor(RegressorMixin, BaseEstimator):
             warnings.warn(f"training: {trial.history.stopped}; try a smaller learning_rate", UserWarning, stacklevel=2)
         self.ssm_ = eqx.combine(trial.learned, start)
         return self
+
+    def search(self, X: Any, y: Any) -> list[tuple[float, History]]:
+        """What `fit` would try on held-out rows, and what came of it, without training on all rows: the later `trials_`."""
+        x, y, start, recipe = self._prepare(X, y)
+        self._search(start, x, y, recipe)
+        return self.trials_
+
+    def _prepare(self, X: Any, y: Any) -> tuple[np.ndarray, np.ndarray, StateSpaceModel, Recipe]:
+        """Checked rows in standard units and a random order, where to start from, and how to go on."""
+        vars(self).pop("ssm_", None)  # a fit that fails must not leave old weights with new units
+        self._shape, self._plan, recipe = self._checked_shape(), self._checked_plan(), self._checked_recipe()
+        X, y = validate_data(self, X, y, dtype=np.float64, multi_output=True, y_numeric=True)
+        self._y_ndim, targets = y.ndim, _targets(y)
+        self._x_units, self._y_units = Units.fit(X), Units.fit(targets)
+        draw = check_random_state(self.random_state)
+        self._seed = int(draw.randint(2**31 - 1))
+        order = np.random.default_rng(self._seed).permutation(len(X))
+        x, y = self._x_units.apply(X)[order], self._y_units.apply(targets)[order]
+        return x, y, self._shape.start(x, y, key=jr.fold_in(jr.key(self._seed), 0)), recipe
 
     def _search(self, start: StateSpaceModel, x: np.ndarray, y: np.ndarray, recipe: Recipe) -> Trial:
         """The best prior weight and number of iterations, by rows that were not trained on."""
