@@ -37,7 +37,7 @@ def ours(weights: str, count: int, length: int = LENGTH) -> tuple[Progress, Task
     data = Data.of([ps.Series(kink.trajectory(length, NOISE, seed)) for seed in range(count)])
     learned, fixed = eqx.partition(model, trainable(model))
     prior_weight = jnp.asarray(RECIPE.prior_weight, data.frames.y.dtype)
-    task = Task(fixed, data, None, prior_weight, {}, RECIPE, "moments")
+    task = Task(fixed=fixed, data=data, held_out=None, prior_weight=prior_weight, options={}, recipe=RECIPE, method="moments")
     return Progress(learned, RECIPE.optimiser().init(learned), learned, jnp.asarray(-jnp.inf), jnp.asarray(0)), task
 
 

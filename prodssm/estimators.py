@@ -268,11 +268,11 @@ class ProDSSM(BaseEstimator):
         for restart in range(self.restarts):
             start = assemble(settings, columns, u_size, noise, key=jr.key(self.seed + 1_000_003 * restart))
             self._require_room(start, training)
-            found, history = self._train(start, recipe, training, held_out, restart)
-            reached = max((v for v in history.validation or history.objective if np.isfinite(v)), default=-np.inf)
+            found, history, last = self._train(start, recipe, training, held_out, restart)
+            reached = max((v for v in last.validation or last.objective if np.isfinite(v)), default=-np.inf)
             if restart == 0 or reached > best:
                 self.ssm_, self.history_, best = found, history, reached
-            if history.stopped.startswith("interrupted"):
+            if last.stopped.startswith("interrupted"):
                 break
         if not np.isfinite(self.history_.objective).all():
             warnings.warn(f"training: {self.history_.stopped}; try a smaller learning_rate", UserWarning, stacklevel=2)
@@ -281,13 +281,13 @@ class ProDSSM(BaseEstimator):
 
     def _train(
         self, model: StateSpaceModel, recipe: Recipe, series: list[Series], held_out: Data | None, restart: int
-    ) -> tuple[StateSpaceModel, History]:
-        """One run, which for weights that are drawn once may have two stages."""
+    ) -> tuple[StateSpaceModel, History, History]:
+        """One run, which for weights that are drawn once may have two stages; the whole history and that of the last stage."""
         stages = [(self.weights, recipe)]
         if self.weights == "global" and self.refine is not None:
             slower = replace(recipe, iterations=_plain(self.refine), learning_rate=recipe.learning_rate * REFINE_RATE)
             stages = [("local", recipe), ("global", slower)]
-        history = History()
+        history = found = History()
         for n, (kind, chosen) in enumerate(stages):
             suffix = f"{restart or ''}" + (".refined" if n else "")
             model = model.with_kind(kind)
@@ -304,9 +304,9 @@ class ProDSSM(BaseEstimator):
                 progress=self.progress,
             )
             history = history.followed_by(found)
-            if history.stopped.startswith("interrupted"):
+            if found.stopped.startswith("interrupted"):
                 break
-        return model.with_kind(self.weights), history
+        return model.with_kind(self.weights), history, found
 
     def _recipe(self) -> Recipe:
         if self.objective not in SCORES:
@@ -334,7 +334,7 @@ class ProDSSM(BaseEstimator):
     def _require_room(self, start: StateSpaceModel, series: list[Series]) -> None:
         """Refuse what memory cannot hold, before any work: a gradient keeps the beliefs of all steps of a batch."""
         longest = max(len(each) for each in series)
-        require_memory(start, min(self.window or longest, longest) * (self.batch or len(series)))
+        require_memory(start, min(self.window or longest, longest) * (self.batch or len(series)), self.method)
 
     def _options(self) -> dict[str, Any]:
         if self.method not in METHODS:
@@ -701,7 +701,7 @@ def _shape(model: StateSpaceModel) -> Any:
     networks = [network for network in (model.transition, model.emission, model.process_network) if network is not None]
     activations = [layer.name for network in networks for layer in network.layers if isinstance(layer, Activation)]
     shapes = {name: leaf.shape for name, leaf in flatten(model).items()}
-    return model.weights, model.residual, model.measurement_floor, activations, shapes
+    return model.weights, model.residual, model.measurement_floor, model.rank, activations, shapes
 
 
 @eqx.filter_jit

@@ -98,6 +98,7 @@ def series_of(
     found = _columns(frame)
     if found is None:
         raise TypeError(f"frame must be a data frame of pandas, polars or pyarrow, got {type(frame).__name__}")
+    time, group = (None if name is None else str(name) for name in (time, group))
     inputs, special = _names(controls), [name for name in (time, group) if name is not None]
     channels = [name for name in found if name not in (*inputs, *special)] if columns is None else _names(columns)
     named = [*channels, *inputs, *special]
@@ -218,7 +219,10 @@ def _numbers(name: str, column: nw.Series, *, complete: bool) -> np.ndarray:
             f"column {name!r} must be numeric, got {column.dtype}; leave it out, or name it as the time or group of "
             "prodssm.frames.series_of"
         )
-    values = np.array(column.cast(nw.Float64).to_numpy(), float)
+    try:
+        values = np.array(column.cast(nw.Float64).to_numpy(), float)
+    except Exception as error:  # each backend has its own
+        raise ValueError(f"column {name!r} cannot be read as numbers in double precision: {error}") from error
     if complete:
         _require_complete(name, np.isnan(values))
     return values
@@ -227,7 +231,9 @@ def _numbers(name: str, column: nw.Series, *, complete: bool) -> np.ndarray:
 def _stamps(name: str, column: nw.Series) -> np.ndarray:
     """Time since the first row: seconds for dates and times, numbers as they are."""
     _require_complete(name, column.is_null().to_numpy())
-    if column.dtype.is_numeric():
+    if column.dtype.is_integer():
+        values, ticks = np.asarray(column.to_numpy()).astype(np.int64), 1.0  # whole numbers until the start is taken away
+    elif column.dtype.is_numeric():
         values, ticks = _numbers(name, column, complete=True), 1.0
     elif column.dtype in (nw.Date, nw.Datetime):
         # Whole numbers until the start is taken away: seconds since 1970 in float64 are good to a quarter of a microsecond.
@@ -264,7 +270,9 @@ def _backend(frame: Any) -> str | None:
 
 
 def _names(given: Names) -> list[str]:
-    return [] if given is None else [given] if isinstance(given, str) else [str(name) for name in given]
+    if given is None:
+        return []
+    return [str(given)] if isinstance(given, str | int | np.integer) else [str(name) for name in given]
 
 
 # ---------------------------------------------------------------- out

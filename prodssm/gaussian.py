@@ -317,6 +317,14 @@ class JointGaussian(eqx.Module):
         state = Gaussian(self.mean + gain @ surprise + weight_gain @ shift, symmetrise(cov))
         return JointGaussian(state, cross, following.weights)
 
+    def sample(self, *, key: PRNGKeyArray) -> tuple[Float[Array, " x"], Float[Array, " w"]]:
+        """A state and weights drawn together, for a weight belief that can be drawn from without its matrix."""
+        state_key, weight_key = jr.split(key)
+        weights = self.weights.sample(key=weight_key)
+        explained = self.weights.solve(self.cross)
+        own = Gaussian(jnp.zeros_like(self.mean), symmetrise(self.cov - explained @ self.cross.T))
+        return self.mean + explained @ (weights - self.weights.mean) + own.sample(key=state_key), weights
+
     def dense(self) -> Gaussian:
         """The same belief about the stacked vector (state, weights), with every covariance written out."""
         mean = jnp.concatenate([self.mean, self.weights.mean])

@@ -299,7 +299,10 @@ def sample_futures(finder: Finder, frames: Frames, u: Array | None, gaps: Array,
 def _sample_futures(model: StateSpaceModel, belief: Belief, u: Array | None, gaps: Array, key: PRNGKeyArray, samples: int):
     def future_of(key):
         start_key, walk_key = jr.split(key)
-        if isinstance(belief, JointGaussian):
+        if isinstance(belief, JointGaussian) and hasattr(belief.weights, "sample"):
+            x, drawn = belief.sample(key=start_key)
+            network = model.transition.with_weights(drawn)
+        elif isinstance(belief, JointGaussian):
             drawn = belief.dense().sample(key=start_key)
             x, network = drawn[: model.x_size], model.transition.with_weights(drawn[model.x_size :])
         else:
@@ -392,13 +395,14 @@ def require_even(series: Series, unit: float | None = None) -> None:
         )
 
 
-def require_memory(model: StateSpaceModel, count: int) -> None:
+def require_memory(model: StateSpaceModel, count: int, method: str = "moments") -> None:
     """Refuse to keep more joint beliefs about state and weights than this machine can hold."""
     if model.weights != "global" or not hasattr(os, "sysconf"):
         return
     weights = sum(rows * columns for rows, columns in model.transition.shapes)
-    kept = model.directions or weights
-    needed = count * weights * kept * model.initial_mean.dtype.itemsize
+    # A gradient or a smoother keeps one belief per step; points and particles need one whole matrix besides.
+    whole = weights if method in ("unscented", "sampled") or model.width is None else 0
+    needed = weights * (count * (model.width or weights) + whole) * model.initial_mean.dtype.itemsize
     there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     if needed > there:
         raise ValueError(

@@ -105,9 +105,14 @@ def unwhiten(white: Float[Array, "y n"], root: Float[Array, "n n"], var: Float[A
     return solve_upper(filled, jnp.where(alive[None, :], white, 0.0).T).T
 
 
+def eigh(gram: Float[Array, "n n"]) -> tuple[Float[Array, " n"], Float[Array, "n n"]]:
+    """Eigenvalues, smallest first, and eigenvectors as columns."""
+    return jnp.linalg.eigh(gram)
+
+
 def leading(gram: Float[Array, "n n"], count: int) -> Float[Array, "n k"]:
     """Eigenvectors of the largest eigenvalues, as given directions: a gradient does not ask how they would turn."""
-    return jnp.linalg.eigh(jax.lax.stop_gradient(gram))[1][:, ::-1][:, :count]
+    return eigh(jax.lax.stop_gradient(gram))[1][:, ::-1][:, :count]
 
 
 def settle(x: Array) -> Array:
@@ -116,4 +121,6 @@ def settle(x: Array) -> Array:
     XLA fuses cheap arithmetic into every loop that uses it and repeats it there, but never a division: this one is by a one
     that it cannot see through.
     """
+    if not jnp.issubdtype(x.dtype, jnp.inexact):
+        return x  # a count is cheap
     return x / jnp.where(jnp.isnan(jax.lax.stop_gradient(x)), jnp.full_like(x, 2.0), 1.0)

@@ -146,8 +146,8 @@ class StateSpaceModel(eqx.Module):
         prior = self.transition.weights
         if self.directions is None:
             return DenseWeights(prior.mean, covariance=prior.cov(), shapes=prior.shapes)
-        step = min(self.x_size, self.y_size)
-        return LowRankWeights.bounded(prior, self.directions, room=max(4 * step, self.directions // 2))
+        assert self.width is not None
+        return LowRankWeights.bounded(prior, self.directions, room=self.width - self.directions)
 
     @property
     def directions(self) -> int | None:
@@ -156,6 +156,13 @@ class StateSpaceModel(eqx.Module):
         if self.rank is None:
             return None if weights <= LARGEST_DENSE else DEFAULT_RANK
         return None if self.rank >= weights else int(self.rank)
+
+    @property
+    def width(self) -> int | None:
+        """Columns of the factor that remembers these directions, with room for some observations between two compressions."""
+        if self.directions is None:
+            return None
+        return self.directions + max(4 * min(self.x_size, self.y_size), self.directions // 2)
 
     def process_variances(self, state: Gaussian, control: Float[Array, " u"] | None) -> Float[Array, " x"]:
         """Expected variances of the process noise under a belief about the state (law of total covariance)."""

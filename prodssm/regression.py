@@ -19,7 +19,7 @@ from prodssm.gaussian import Gaussian, JointGaussian
 from prodssm.linalg import symmetrise
 from prodssm.model import StateSpaceModel
 from prodssm.objective import model_prior
-from prodssm.training import Goal, Recipe, trainable
+from prodssm.training import Goal, Recipe, described, trainable
 
 METHODS = ("moments", "sampled")
 TOGETHER = 128  # rows that are worked on at once where no gradient is asked for
@@ -256,4 +256,4 @@ class RowsTask(Goal):
     @property
     def substance(self) -> tuple[Sequence[str], tuple[Any, ...]]:
         """What tells this task from another: words and numbers."""
-        return ("rows", str(self.plan)), (self.fixed, self.rows, self.prior_weight, self.key)
+        return ("rows", str(self.plan), *described(self.fixed)), (self.fixed, self.rows, self.prior_weight, self.key)

@@ -43,7 +43,10 @@ class Units:
     @classmethod
     def fit(cls, columns: Float[np.ndarray, "n c"]) -> "Units":
         """From the columns; one that does not vary keeps its scale."""
-        mean, std = columns.mean(axis=0), columns.std(axis=0)
+        mean = columns.mean(axis=0)
+        # By way of the largest deviation, or squares of very large or small numbers would leave the range of floats.
+        peak = np.abs(columns - mean).max(axis=0)
+        std = peak * ((columns - mean) / np.where(peak > 0, peak, 1.0)).std(axis=0)
         # Rounding leaves a constant column a standard deviation of 1e-16 of its size. Relative, so that units do not matter.
         constant = std <= 1e-10 * np.abs(columns).max(axis=0)
         return cls(mean, np.where(constant, 1.0, std))
@@ -239,9 +242,11 @@ class DeepStochasticRegressor(RegressorMixin, BaseEstimator):
     def fit(self, X: Any, y: Any) -> "DeepStochasticRegressor":
         """Learn from inputs (n, features) and targets (n,) or (n, targets). Ctrl-C keeps the best model so far."""
         x, y, start, recipe = self._prepare(X, y)
-        trial = self._search(start, x, y, recipe)
-        if not trial.interrupted:
-            trial = self._train(start, Rows.of(x, y), recipe, trial.prior_weight, trial.iterations, self.checkpoint)
+        found = trial = self._search(start, x, y, recipe)
+        if not found.interrupted:
+            trial = self._train(start, Rows.of(x, y), recipe, found.prior_weight, found.iterations, self.checkpoint)
+            if trial.interrupted and found.learned is not None:  # what the search found is better than half of a run
+                trial = replace(found, history=replace(found.history, stopped=trial.history.stopped))
         self.prior_weight_, self.history_ = trial.prior_weight, trial.history
         self.n_iter_ = sum(trial.history.iterations[-1:])
         if not np.isfinite(trial.history.objective).all():
@@ -285,7 +290,7 @@ class DeepStochasticRegressor(RegressorMixin, BaseEstimator):
             self.trials_.append((weight, trial.history))
             best = trial if best is None or trial.score > best.score else best
             if trial.interrupted:
-                return replace(best, history=trial.history)
+                return replace(best, history=replace(best.history, stopped=trial.history.stopped))
         assert best is not None
         return best
 
@@ -406,7 +411,7 @@ class DeepStochasticRegressor(RegressorMixin, BaseEstimator):
         if not isinstance(self._shape.activation, str) or self._shape.activation not in ACTIVATIONS:
             raise ValueError(f"activation must be one of {', '.join(ACTIVATIONS)} to be saved, got {self._shape.activation!r}")
         params = {name: plain(value) for name, value in self.get_params(deep=False).items() if name != "random_state"}
-        params["random_state"] = self.random_state if isinstance(self.random_state, int) else None
+        params["random_state"] = int(self.random_state) if isinstance(self.random_state, int | np.integer) else None
         params["checkpoint"] = None if self.checkpoint is None else os.fspath(self.checkpoint)
         names = getattr(self, "feature_names_in_", None)
         config = {
@@ -420,8 +425,8 @@ class DeepStochasticRegressor(RegressorMixin, BaseEstimator):
             "y_ndim": self._y_ndim,
             "prior_weight": self.prior_weight_,
             "n_iter": self.n_iter_,
-            "history": asdict(self.history_),
-            "trials": [[weight, asdict(history)] for weight, history in self.trials_],
+            "history": _in_words(self.history_),
+            "trials": [[weight, _in_words(history)] for weight, history in self.trials_],
         }
         write(path, "DeepStochasticRegressor", config, flatten(self._fitted()))
 
@@ -439,8 +444,8 @@ class DeepStochasticRegressor(RegressorMixin, BaseEstimator):
         if config["feature_names"] is not None:
             model.feature_names_in_ = np.asarray(config["feature_names"], dtype=object)
         model.prior_weight_, model.n_iter_ = config["prior_weight"], config["n_iter"]
-        model.history_ = History(**config["history"])
-        model.trials_ = [(weight, History(**history)) for weight, history in config["trials"]]
+        model.history_ = _from_words(config["history"])
+        model.trials_ = [(weight, _from_words(history)) for weight, history in config["trials"]]
         model._x_units, model._y_units = Units.none(model.n_features_in_), Units.none(targets)
         model.ssm_ = model._template(targets)
         found = restore(model._fitted(), arrays)
@@ -453,3 +458,16 @@ def _targets(y: Any) -> Float[np.ndarray, "n y"]:
     """Targets as columns of numbers."""
     columns = np.asarray(y.toarray() if hasattr(y, "toarray") else y, float)
     return columns[:, None] if columns.ndim == 1 else columns
+
+
+NUMBERS = ("objective", "validation", "seconds")
+
+
+def _in_words(history: History) -> dict[str, Any]:
+    """A history as JSON can say it, which knows no NaN: the shortest words that read back to the same bits."""
+    return asdict(history) | {name: [repr(float(value)) for value in getattr(history, name)] for name in NUMBERS}
+
+
+def _from_words(words: dict[str, Any]) -> History:
+    numbers: dict[str, Any] = {name: [float(value) for value in words[name]] for name in NUMBERS}
+    return History(**(words | numbers))

@@ -19,6 +19,7 @@ import optax
 from jaxtyping import Array, Float, PRNGKeyArray
 from tqdm.auto import tqdm
 
+from prodssm.activations import Activation
 from prodssm.checks import require_integer, require_number
 from prodssm.methods import METHODS
 from prodssm.model import StateSpaceModel
@@ -56,7 +57,7 @@ class History:
             self.objective + later.objective,
             self.validation + later.validation,
             [*self.seconds, *(spent + s for s in later.seconds)],
-            later.stopped,
+            later.stopped if np.isfinite(self.objective).all() or not np.isfinite(later.objective).all() else self.stopped,
         )
 
 
@@ -344,7 +345,7 @@ class Task(Goal):
     @property
     def substance(self) -> tuple[Sequence[str], tuple[Any, ...]]:
         """What tells this task from another: words and numbers."""
-        return (self.method,), (self.fixed, self.data, self.held_out, self.options)
+        return (self.method, *described(self.fixed, self.options)), (self.fixed, self.data, self.held_out, self.options)
 
 
 @eqx.filter_jit
@@ -363,7 +364,9 @@ def _run_chunk(run: Progress, task: Goal, key: PRNGKeyArray, done: Array, length
     learned, state, total = jax.lax.fori_loop(0, length, body, (run.learned, run.state, nothing))
     objective = total / length
     value = task.worth(learned, objective, done)
-    better = value > run.best_value
+    # The objective was that of the parameters before the last update, which may have spoilt them.
+    sound = jnp.stack([~jnp.isnan(leaf).any() for leaf in jax.tree.leaves(learned)]).all()
+    better = (value > run.best_value) & sound
     best = jax.tree.map(lambda new, old: jnp.where(better, new, old), learned, run.best)
     best_value = jnp.where(better, value, run.best_value)
     return Progress(learned, state, best, best_value, jnp.where(better, done, run.best_iteration)), objective, value
@@ -388,6 +391,14 @@ def _postfix(history: History) -> str:
 
 
 # Checkpoints
+
+
+def described(model: StateSpaceModel, options: dict[str, Any] | None = None) -> tuple[str, ...]:
+    """What a model and the options of its method are besides arrays, in words."""
+    networks = [network for network in (model.transition, model.emission, model.process_network) if network is not None]
+    activations = [layer.name for network in networks for layer in network.layers if isinstance(layer, Activation)]
+    chosen = [f"{name}={value}" for name, value in sorted((options or {}).items()) if name != "key"]
+    return model.weights, str(model.residual), str(model.measurement_floor), str(model.rank), *activations, *chosen
 
 
 def _identity(run: Progress, task: Goal, key: PRNGKeyArray) -> str:

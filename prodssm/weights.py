@@ -17,14 +17,16 @@ from abc import abstractmethod
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+import jax.random as jr
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from prodssm.checks import require_shape
-from prodssm.linalg import leading, settle, solve_psd
+from prodssm.linalg import eigh, leading, settle, solve_psd
 
 Shapes = tuple[tuple[int, int], ...]
 
 FEW = 4  # inputs that are added up one by one
+ALMOST_NOTHING = 1e-6  # share of a variance below which a square root is a straight line
 
 
 def slice_of(shapes: Shapes, l: int) -> slice:
@@ -218,6 +220,18 @@ class LowRankWeights(WeightBelief):
         known = (columns.reshape(-1, len(moment)) @ moment).reshape(flat.shape) @ flat.T
         return _alone(self.prior_var, self, l, jnp.diag(moment)) - known
 
+    def sample(self, *, key: PRNGKeyArray) -> Float[Array, " w"]:
+        """Weights drawn from the belief; the only matrix to factorise has the size of what was learned."""
+        scaled = jnp.sqrt(_inverse(self.prior_var))[:, None] * self.factor
+        # In units of the prior the covariance is I - S S', and its root differs from I only in the span of S.
+        values, turn = eigh(scaled.T @ scaled)
+        values = jnp.clip(values, 0.0, 1.0)
+        safe = jnp.where(values > ALMOST_NOTHING, values, 1.0)
+        shrink = jnp.where(values > ALMOST_NOTHING, (jnp.sqrt(1 - safe) - 1) / safe, -0.5)
+        white = jr.normal(key, self.mean.shape, self.mean.dtype)
+        known = turn @ (shrink * (turn.T @ (scaled.T @ white)))
+        return self.mean + jnp.sqrt(self.prior_var) * (white + scaled @ known)
+
     def learn(self, shift, removed):
         if self.used is None:
             factor, used = jnp.concatenate([self.factor, removed], axis=1), None
@@ -306,7 +320,9 @@ def _alone(var: Float[Array, " w"], belief: WeightBelief, l: int, moments: Float
 
 
 def _inverse(var: Float[Array, " w"]) -> Float[Array, " w"]:
-    return jnp.where(var > 0, 1 / jnp.where(var > 0, var, 1.0), 0.0)
+    # A variance whose inverse is out of range is none.
+    there = var > 4 * jnp.finfo(var.dtype).tiny
+    return jnp.where(there, 1 / jnp.where(there, var, 1.0), 0.0)
 
 
 def _shortest(reach: Float[Array, "h r"], shared: Float[Array, "r o i"]) -> Link:

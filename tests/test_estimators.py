@@ -691,6 +691,37 @@ def test_weights_drawn_once_are_first_learned_as_redrawn_ones_and_then_refined()
     assert alone.history_.iterations == plain.history_.iterations
 
 
+def test_the_best_of_restarts_is_the_one_whose_last_stage_went_best(monkeypatch):
+    reached = iter([-0.5, -1.5, -0.6, -0.6])
+
+    def train(start, *_, checkpoint, **__):
+        return start, History([25], [next(reached)])
+
+    monkeypatch.setattr(estimators, "train", train)
+    monkeypatch.setattr(ps.ProDSSM, "_check_quietly", lambda self, series: None)
+    model = ps.ProDSSM(**CHEAP, weights="global", restarts=2).fit(wave())
+    assert model.history_.objective == [-0.6, -0.6]
+
+
+@pytest.mark.parametrize(
+    "change", [{"weights": "global", "refine": None}, {"activation": "tanh"}, {"order": 2}, {"noise_floor": 0.1}]
+)
+def test_a_checkpoint_of_another_kind_of_model_is_refused(tmp_path, change):
+    ps.ProDSSM(**CHEAP, checkpoint=tmp_path / "run").fit(wave())
+    with pytest.raises(ValueError, match="belongs to another run"):
+        ps.ProDSSM(**(CHEAP | {"checkpoint": tmp_path / "run"} | change)).fit(wave())
+
+
+def test_carried_weights_of_bounded_rank_look_ahead_are_checked_and_saved_as_they_are(tmp_path):
+    model = ps.ProDSSM(**CHEAP, weights="global", rank=3, refine=1, horizons=(1, 2)).fit(wave())
+    assert np.isfinite(model.history_.objective).all()
+    assert model.check_.mean_gap.shape[1] == 1
+    model.save(tmp_path / "model")
+    assert ps.load(tmp_path / "model").ssm_.rank == 3
+    with pytest.raises(ValueError, match="changed"):
+        model.set_params(rank=9).save(tmp_path / "other")
+
+
 # ---------------------------------------------------------------- the check
 
 

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from oracles import array, close, random_joint_cov, smallest_eigenvalue
+from oracles import Moments, array, assert_cov_matches, assert_mean_matches, close, random_joint_cov, smallest_eigenvalue
 
 import prodssm as ps
 
@@ -137,3 +137,11 @@ def test_weights_without_variance_do_not_disturb_a_compression():
         belief = belief.learn(jnp.zeros(14), array(removed[:, n : n + 1]))
     assert jnp.isfinite(belief.factor).all()
     assert smallest_eigenvalue(belief.cov()) > -1e-6
+
+
+def test_weights_are_drawn_from_a_low_rank_belief_without_its_matrix():
+    weights = BELIEFS["low rank"][0]
+    drawn = jax.vmap(lambda key: weights.sample(key=key))(jax.random.split(jax.random.key(0), 200_000))
+    moments = Moments.of(np.asarray(drawn, float), np.asarray(drawn, float))
+    assert_mean_matches(MEAN, moments)
+    assert_cov_matches(COV, moments, sigmas=5.5)
