@@ -34,12 +34,13 @@ test: export JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES := -1
 demo: .venv/demo
 	$(BIN)/python examples/learn_kink.py
 
-test: lint
+test: .venv/dev
+	$(BIN)/ruff check .
 	$(LIGHTLY) $(PYTEST) -n 2 tests
 	$(LIGHTLY) PRODSSM_TEST_BITS=32 $(PYTEST) -n 2 $(NUMERICS)
-	$(MAKE) --no-print-directory -j 2 $(SMOKES) doctests
+	$(MAKE) --no-print-directory -j 2 doctests lint $(SMOKES)
 
-# A few iterations of everything that is run by hand, two at a time.
+# Types, doctests, and a few iterations of everything that is run by hand: two at a time, the long ones first.
 SMOKES := $(addprefix smoke/,examples/uncertain_forecast examples/learn_kink experiments/recipe experiments/kink \
 	experiments/filtering experiments/sysid experiments/uci)
 .PHONY: $(SMOKES) doctests
