@@ -4,7 +4,7 @@ import argparse
 import csv
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +61,14 @@ def say(what: Any) -> None:
     """Print at once."""
     sys.stdout.write(f"{what}\n")
     sys.stdout.flush()
+
+
+def smoke(run: Callable[[], Any]) -> None:
+    """Say what a few iterations came to, or that nobody here has the data."""
+    try:
+        say(run())
+    except FileNotFoundError as error:
+        say(f"skipped: {error}")
 
 
 def mean_and_error(values: Iterable[float]) -> str:

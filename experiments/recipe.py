@@ -37,7 +37,7 @@ TRIED = {
     "local": [*itertools.product(LOCAL, [0.1, 0.2, 0.3, 0.5])],
     "global": [*itertools.product(WARM, [0.1, 0.2, 0.3]), *itertools.product(COLD, [0.1, 0.3])],
 }
-SYSTEMS = {"local": 16, "global": 8}  # a gradient with carried weights costs ten times more
+SYSTEMS = {"local": 16, "global": 8}  # a gradient with carried weights costs many times more
 
 
 def candidates(weights: str) -> list[dict]:

@@ -115,10 +115,7 @@ def main() -> None:
         select()
         return
     if chosen.quick:
-        try:
-            common.say(evaluate("dryer", "network", 0, iterations=2))
-        except FileNotFoundError as error:
-            common.say(f"skipped: {error}")
+        common.smoke(lambda: evaluate("dryer", "network", 0, iterations=2))
         return
     table = common.Table("sysid", ("data", "kind", "seed"))
     for seed in range(chosen.seeds):

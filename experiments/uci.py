@@ -140,10 +140,7 @@ def main() -> None:
         select()
         return
     if chosen.quick:
-        try:
-            common.say(learn("boston", 0, "local", iterations=2, prior_weight=0.3))
-        except FileNotFoundError as error:
-            common.say(f"skipped: {error}")
+        common.smoke(lambda: learn("boston", 0, "local", iterations=2, prior_weight=0.3))
         return
     table, sets, kinds = common.Table("uci", ("set", "split", "weights")), chosen.sets.split(","), chosen.weights.split(",")
     for name in sets:

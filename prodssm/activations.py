@@ -404,7 +404,7 @@ _from_function = lru_cache(maxsize=None)(from_function)
 
 
 def mean_softplus(mean: Units, var: Units) -> Units:
-    r"""$E[\log(1 + e^x)]$ for $x \sim N(m, v)$, at a fifth of the cost of the whole expansion.
+    r"""$E[\log(1 + e^x)]$ for $x \sim N(m, v)$, without the quadrature of the whole expansion.
 
     Softplus is what ReLU makes of its argument plus logistic noise, and that noise is a mixture of normals: a short sum of the
     closed form of ReLU, at variances that are never zero.

@@ -17,7 +17,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
 
-from prodssm.activations import ACTIVATIONS, Activation
+from prodssm.activations import ACTIVATIONS
 from prodssm.assembly import Settings, assemble
 from prodssm.checking import Check, compare
 from prodssm.checks import as_array, require_finite, require_integer, require_number, require_variances
@@ -47,7 +47,7 @@ from prodssm.persistence import FileError, flatten, read, restore, write
 from prodssm.persistence import plain as _plain
 from prodssm.regressor import DeepStochasticRegressor
 from prodssm.series import Series, Standardiser, as_list
-from prodssm.training import Data, History, Recipe, train, trainable
+from prodssm.training import Data, History, Recipe, described, train, trainable
 
 CHECK_STEPS, CHECK_SAMPLES = 20, 400  # of the small check at the end of a fit
 REFINE_RATE = 0.2  # of the learning rate, once weights that were redrawn at every step are drawn once
@@ -698,10 +698,7 @@ def _first(series: Series, length: int) -> Series:
 
 def _shape(model: StateSpaceModel) -> Any:
     """All of a model but its numbers."""
-    networks = [network for network in (model.transition, model.emission, model.process_network) if network is not None]
-    activations = [layer.name for network in networks for layer in network.layers if isinstance(layer, Activation)]
-    shapes = {name: leaf.shape for name, leaf in flatten(model).items()}
-    return model.weights, model.residual, model.measurement_floor, model.rank, activations, shapes
+    return described(model), {name: leaf.shape for name, leaf in flatten(model).items()}
 
 
 @eqx.filter_jit

@@ -318,7 +318,10 @@ class JointGaussian(eqx.Module):
         return JointGaussian(state, cross, following.weights)
 
     def sample(self, *, key: PRNGKeyArray) -> tuple[Float[Array, " x"], Float[Array, " w"]]:
-        """A state and weights drawn together, for a weight belief that can be drawn from without its matrix."""
+        """A state and weights drawn together; without the matrix of both where the weight belief can do without its own."""
+        if not hasattr(self.weights, "sample"):
+            whole = self.dense().sample(key=key)
+            return whole[: self.mean.size], whole[self.mean.size :]
         state_key, weight_key = jr.split(key)
         weights = self.weights.sample(key=weight_key)
         explained = self.weights.solve(self.cross)

@@ -299,12 +299,9 @@ def sample_futures(finder: Finder, frames: Frames, u: Array | None, gaps: Array,
 def _sample_futures(model: StateSpaceModel, belief: Belief, u: Array | None, gaps: Array, key: PRNGKeyArray, samples: int):
     def future_of(key):
         start_key, walk_key = jr.split(key)
-        if isinstance(belief, JointGaussian) and hasattr(belief.weights, "sample"):
+        if isinstance(belief, JointGaussian):
             x, drawn = belief.sample(key=start_key)
             network = model.transition.with_weights(drawn)
-        elif isinstance(belief, JointGaussian):
-            drawn = belief.dense().sample(key=start_key)
-            x, network = drawn[: model.x_size], model.transition.with_weights(drawn[model.x_size :])
         else:
             x, network = belief.sample(key=start_key), model.transition
         return _follow(model, network, x, u, gaps, walk_key)[1]
