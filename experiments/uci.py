@@ -84,10 +84,11 @@ def learn(name: str, split: int, weights: str, **settings: Any) -> dict[str, Any
 
 
 CANDIDATES: dict[str, dict[str, Any]] = {
-    "1000 iterations": {"iterations": 1000},
-    "3000 iterations": {"iterations": 3000, "patience": 600},
-    "3000 iterations, order 1": {"iterations": 3000, "patience": 600, "order": 1},
-    "3000 iterations, rate 0.003": {"iterations": 3000, "patience": 600, "learning_rate": 0.003},
+    "order 1, 1000 iterations": {"order": 1, "iterations": 1000},
+    "order 1, 3000 iterations": {"order": 1, "iterations": 3000, "patience": 600},
+    "order 1, 3000 iterations, rate 0.003": {"order": 1, "iterations": 3000, "patience": 600, "learning_rate": 0.003},
+    "order 4, 1000 iterations": {"iterations": 1000},
+    "order 4, 3000 iterations": {"iterations": 3000, "patience": 600},
 }
 SMALL = ("boston", "energy", "concrete", "wine")
 
@@ -103,7 +104,7 @@ def select() -> None:
     for candidate in CANDIDATES:
         rows = [row for row in table.rows if row["candidate"] == candidate]
         best = [max(float(row["log_density"]) for row in rows if row["set"] == name) for name in SMALL]
-        common.say(f"{candidate:28} {np.mean(best):.4f}")
+        common.say(f"{candidate:38} {np.mean(best):.4f}")
 
 
 def held_out(name: str, candidate: str, prior_weight: float, settings: dict[str, Any]) -> dict[str, Any]:

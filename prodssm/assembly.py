@@ -1,8 +1,10 @@
 """From a few settings and the shape of the data to a state-space model that is ready to learn."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import equinox as eqx
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
@@ -11,9 +13,12 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from prodssm.activations import find_activation
 from prodssm.checks import require_integer
 from prodssm.gaussian import Gaussian
+from prodssm.linalg import ridge
 from prodssm.methods import WEIGHTS
 from prodssm.model import StateSpaceModel
 from prodssm.network import Network
+from prodssm.series import Series
+from prodssm.subspace import LAGS, guess_states
 
 # In units of the standardised data.
 START_PROCESS_VAR = 0.01
@@ -78,7 +83,8 @@ def assemble(
     settings.check(y.shape[1])
     keys = jr.split(key, 3)
     x, dtype = settings.latent_dim, y.dtype
-    transition = Network.mlp((x + u_size, *settings.hidden, x), settings.activation, key=keys[0], spread=1.0)
+    mirrored = settings.emission == "linear"  # for `acquainted`
+    transition = Network.mlp((x + u_size, *settings.hidden, x), settings.activation, key=keys[0], spread=1.0, mirrored=mirrored)
     if settings.residual:
         transition = transition.scaled(RESIDUAL_SCALE)
     noise: Any = jnp.full(x, START_PROCESS_VAR, dtype)
@@ -114,3 +120,29 @@ def _emission(settings: Settings, y: Float[Array, "time y"], *, key: PRNGKeyArra
     # States beyond the channels are not seen at first, but must not be stuck there.
     axes[:, kept:] = 0.1 * np.asarray(jr.normal(key, (channels, x - kept)))
     return Network.from_arrays([jnp.asarray(axes, y.dtype)], [jnp.zeros(channels, y.dtype)])
+
+
+def acquainted(model: StateSpaceModel, series: Sequence[Series]) -> StateSpaceModel:
+    """The same model, its emission and its last transition layer moved to what linear algebra says about hidden states.
+
+    Args:
+        model: With a linear emission; hidden units of its transition stay as they were drawn.
+        series: Standardised. If they are too short to tell anything, the model stays as it is.
+    """
+    states = guess_states(series, model.x_size)
+    if states is None:
+        return model
+    series = [each for each in series if len(each) > 3 * LAGS]
+    seen, before, after = [], [], []
+    for x, each in zip(states, series, strict=True):
+        at = slice(LAGS, LAGS + len(x))
+        y, dt = np.asarray(each.y, float)[at], np.asarray(each.dt, float)[at, None]
+        whole = np.isfinite(y).all(axis=1)
+        seen.append((x[whole], y[whole]))
+        before.append((x if each.u is None else np.concatenate([x, np.asarray(each.u, float)[at]], axis=1))[:-1])
+        after.append((x[1:] - x[:-1]) / dt[:-1] if model.residual else x[1:])
+    emission = model.emission.fitted(*(np.concatenate(part) for part in zip(*seen, strict=True)))
+    slope, bias = ridge(np.concatenate(before), np.concatenate(after))
+    cloud = 3 * np.random.default_rng(0).normal(size=(2000, slope.shape[1]))
+    transition = model.transition.fitted(cloud, cloud @ slope.T + bias)
+    return eqx.tree_at(lambda m: (m.emission, m.transition), model, (emission, transition))

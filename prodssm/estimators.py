@@ -4,7 +4,7 @@ import os
 import warnings
 from collections.abc import Callable, Sequence
 from copy import copy
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any
 
@@ -18,7 +18,7 @@ from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
 
 from prodssm.activations import ACTIVATIONS
-from prodssm.assembly import Settings, assemble
+from prodssm.assembly import Settings, acquainted, assemble
 from prodssm.checking import Check, compare
 from prodssm.checks import as_array, require_finite, require_integer, require_number, require_variances
 from prodssm.frames import Layout, from_frames, layout_of, to_frame, values_from
@@ -47,10 +47,9 @@ from prodssm.persistence import FileError, flatten, read, restore, write
 from prodssm.persistence import plain as _plain
 from prodssm.regressor import DeepStochasticRegressor
 from prodssm.series import Series, Standardiser, as_list
-from prodssm.training import Data, History, Recipe, described, train, trainable
+from prodssm.training import Data, History, Recipe, described, stages_of, train, trainable
 
 CHECK_STEPS, CHECK_SAMPLES = 20, 400  # of the small check at the end of a fit
-REFINE_RATE = 0.2  # of the learning rate, once weights that were redrawn at every step are drawn once
 
 
 @dataclass(frozen=True)
@@ -267,6 +266,8 @@ class ProDSSM(BaseEstimator):
         best = -np.inf
         for restart in range(self.restarts):
             start = assemble(settings, columns, u_size, noise, key=jr.key(self.seed + 1_000_003 * restart))
+            if settings.emission == "linear":
+                start = acquainted(start, training)
             self._require_room(start, training)
             found, history, last = self._train(start, recipe, training, held_out, restart)
             reached = max((v for v in last.validation or last.objective if np.isfinite(v)), default=-np.inf)
@@ -283,12 +284,8 @@ class ProDSSM(BaseEstimator):
         self, model: StateSpaceModel, recipe: Recipe, series: list[Series], held_out: Data | None, restart: int
     ) -> tuple[StateSpaceModel, History, History]:
         """One run, which for weights that are drawn once may have two stages; the whole history and that of the last stage."""
-        stages = [(self.weights, recipe)]
-        if self.weights == "global" and self.refine is not None:
-            slower = replace(recipe, iterations=_plain(self.refine), learning_rate=recipe.learning_rate * REFINE_RATE)
-            stages = [("local", recipe), ("global", slower)]
         history = found = History()
-        for n, (kind, chosen) in enumerate(stages):
+        for n, (kind, chosen) in enumerate(stages_of(self.weights, recipe, _plain(self.refine))):
             suffix = f"{restart or ''}" + (".refined" if n else "")
             model = model.with_kind(kind)
             model, found = train(

@@ -2,6 +2,7 @@
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 # Up to this size a Cholesky factor is written out column by column. XLA fuses that into the code around it, while a call to
@@ -124,3 +125,20 @@ def settle(x: Array) -> Array:
     if not jnp.issubdtype(x.dtype, jnp.inexact):
         return x  # a count is cheap
     return x / jnp.where(jnp.isnan(jax.lax.stop_gradient(x)), jnp.full_like(x, 2.0), 1.0)
+
+
+def ridge(
+    inputs: Float[np.ndarray, "n i"], outputs: Float[np.ndarray, "n o"], strength: float = 1e-3
+) -> tuple[Float[np.ndarray, "o i"], Float[np.ndarray, " o"]]:
+    """Slope and intercept of a linear regression, shrunk by a share of the inputs' mean variance. For starts: NumPy."""
+    x_mean, y_mean = inputs.mean(axis=0), outputs.mean(axis=0)
+    x, y = inputs - x_mean, outputs - y_mean
+    gram = x.T @ x / len(x)
+    level = max(np.trace(gram) / max(len(gram), 1), np.finfo(float).tiny ** 0.5)
+    slope = np.linalg.solve(gram + strength * level * np.eye(len(gram)), x.T @ y / len(x)).T
+    return slope, y_mean - slope @ x_mean
+
+
+def principal_axes(rows: Float[np.ndarray, "n c"], count: int) -> Float[np.ndarray, "k c"]:
+    """Directions along which rows vary most, the most important first. For starts: NumPy."""
+    return np.linalg.svd(rows, full_matrices=False)[2][:count]

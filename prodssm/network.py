@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
@@ -12,6 +13,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from prodssm.activations import Activation, find_activation
 from prodssm.checks import as_array, require_finite, require_number, require_shape, require_variances
 from prodssm.layers import Linear
+from prodssm.linalg import ridge
 from prodssm.weights import DiagonalWeights, Shapes, WeightBelief, slice_of
 
 START_LOG_VAR = -6.0
@@ -41,6 +43,7 @@ class Network(eqx.Module):
         key: PRNGKeyArray,
         log_var: float = START_LOG_VAR,
         spread: float | None = None,
+        mirrored: bool = False,
     ) -> "Network":
         """A network of these layer sizes with random means (He et al. for the weights, uniform biases).
 
@@ -51,6 +54,8 @@ class Network(eqx.Module):
             key: Randomness for the means.
             log_var: Log variance that every weight and bias starts with.
             spread: If given, units of the first layer bend where inputs are, at points drawn from N(0, spread^2).
+            mirrored: Whether the second half of every hidden layer is the first half's mirror image, so that with most
+                activations linear functions are among those that the first hidden layer spans.
 
         Returns:
             The network.
@@ -68,6 +73,11 @@ class Network(eqx.Module):
         if spread is not None and len(sizes) > 2:
             at = spread * jr.normal(jr.fold_in(key, len(sizes)), weights[0].shape)
             biases[0] = -(weights[0] * at).sum(axis=1)
+        if mirrored:
+            for l in range(len(sizes) - 2):
+                half = sizes[l + 1] // 2
+                weights[l] = jnp.concatenate([weights[l][: -half or None], -weights[l][:half]])
+                biases[l] = jnp.concatenate([biases[l][: -half or None], -biases[l][:half]])
         if not uncertain:
             return cls.from_arrays(weights, biases, activation)
         constant = float(np.exp(log_var))
@@ -170,6 +180,14 @@ class Network(eqx.Module):
         last = self.linears[-1]
         moved = Linear(last.weight, last.bias + bias, last.weight_log_var, last.bias_log_var)
         return self._replace([*self.linears[:-1], moved])
+
+    def fitted(self, inputs: Float[np.ndarray, "n i"], outputs: Float[np.ndarray, "n o"]) -> "Network":
+        """The same network with the mean weights of its last layer found by regression of the outputs on the hidden units."""
+        inner, last = Network(self.layers[:-1]), self.linears[-1]
+        hidden = inputs if not inner.layers else np.asarray(jax.vmap(inner)(jnp.asarray(inputs, last.weight.dtype)), float)
+        slope, bias = ridge(hidden, outputs)
+        found = (jnp.asarray(part, last.weight.dtype) for part in (slope, bias))
+        return self._replace([*self.linears[:-1], Linear(*found, last.weight_log_var, last.bias_log_var)])
 
     def given(self, control: Float[Array, " u"] | None) -> "Network":
         """The network as a function of the state alone, its last inputs being a known control."""

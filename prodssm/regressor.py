@@ -4,7 +4,7 @@ import os
 import warnings
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import partial
+from functools import partial, reduce
 from typing import Any
 
 import equinox as eqx
@@ -25,7 +25,7 @@ from prodssm.model import StateSpaceModel
 from prodssm.network import Network
 from prodssm.persistence import flatten, plain, restore, write
 from prodssm.regression import METHODS, TOGETHER, Plan, Rows, RowsTask, predict_rows
-from prodssm.training import History, Recipe, maximise
+from prodssm.training import History, Recipe, Stage, maximise, stages_of
 
 PRIOR_WEIGHTS = (0.03, 0.1, 0.3, 1.0)  # that "auto" chooses from
 RIDGE = 0.1  # of the linear regression that training starts from, in standard units
@@ -164,6 +164,8 @@ class DeepStochasticRegressor(RegressorMixin, BaseEstimator):
             Fewer than ten rows take 0.3.
         iterations: Steps of the optimiser, at most.
         learning_rate: Of Adam.
+        refine: Weights that are drawn once are learned as if redrawn at every step at first, then as they are for at most this
+            many iterations at a fifth of the learning rate. None learns them as they are from the start, which is slow.
         schedule: "cosine" or "constant".
         batch_size: Rows per step; None takes all rows.
         early_stopping: Train for as many iterations as were best on held-out rows. Fewer than ten rows do without.
@@ -209,6 +211,7 @@ class DeepStochasticRegressor(RegressorMixin, BaseEstimator):
         prior_weight: float | str = "auto",
         iterations: int = 1000,
         learning_rate: float = 0.01,
+        refine: int | None = 200,
         schedule: str = "cosine",
         batch_size: int | None = 64,
         early_stopping: bool = True,
@@ -223,7 +226,8 @@ class DeepStochasticRegressor(RegressorMixin, BaseEstimator):
         self.hidden, self.noise_hidden, self.steps, self.activation = hidden, noise_hidden, steps, activation
         self.weights, self.method, self.order = weights, method, order
         self.samples, self.test_samples, self.prior_weight = samples, test_samples, prior_weight
-        self.iterations, self.learning_rate, self.schedule, self.batch_size = iterations, learning_rate, schedule, batch_size
+        self.iterations, self.learning_rate, self.refine = iterations, learning_rate, refine
+        self.schedule, self.batch_size = schedule, batch_size
         self.early_stopping, self.validation_fraction, self.patience = early_stopping, validation_fraction, patience
         self.noise_floor, self.checkpoint, self.progress, self.random_state = noise_floor, checkpoint, progress, random_state
 
@@ -241,26 +245,29 @@ class DeepStochasticRegressor(RegressorMixin, BaseEstimator):
 
     def fit(self, X: Any, y: Any) -> "DeepStochasticRegressor":
         """Learn from inputs (n, features) and targets (n,) or (n, targets). Ctrl-C keeps the best model so far."""
-        x, y, start, recipe = self._prepare(X, y)
-        found = trial = self._search(start, x, y, recipe)
-        if not found.interrupted:
-            trial = self._train(start, Rows.of(x, y), recipe, found.prior_weight, found.iterations, self.checkpoint)
-            if trial.interrupted and found.learned is not None:  # what the search found is better than half of a run
-                trial = replace(found, history=replace(found.history, stopped=trial.history.stopped))
-        self.prior_weight_, self.history_ = trial.prior_weight, trial.history
-        self.n_iter_ = sum(trial.history.iterations[-1:])
-        if not np.isfinite(trial.history.objective).all():
-            warnings.warn(f"training: {trial.history.stopped}; try a smaller learning_rate", UserWarning, stacklevel=2)
-        self.ssm_ = eqx.combine(trial.learned, start)
+        x, y, start, stages = self._prepare(X, y)
+        found = self._search(start, x, y, stages)
+        trials = found
+        if not found[-1].interrupted:
+            trials = self._train(start, Rows.of(x, y), stages, found)
+            if trials[-1].interrupted and found[-1].learned is not None:  # what the search found is better than half of a run
+                stopped = trials[-1].history.stopped
+                trials = [*found[:-1], replace(found[-1], history=replace(found[-1].history, stopped=stopped))]
+        self.prior_weight_ = trials[-1].prior_weight
+        self.history_ = reduce(History.followed_by, (trial.history for trial in trials))
+        self.n_iter_ = sum(self.history_.iterations[-1:])
+        if not np.isfinite(self.history_.objective).all():
+            warnings.warn(f"training: {self.history_.stopped}; try a smaller learning_rate", UserWarning, stacklevel=2)
+        self.ssm_ = eqx.combine(trials[-1].learned, start)
         return self
 
     def search(self, X: Any, y: Any) -> list[tuple[float, History]]:
         """What `fit` would try on held-out rows, and what came of it, without training on all rows: the later `trials_`."""
-        x, y, start, recipe = self._prepare(X, y)
-        self._search(start, x, y, recipe)
+        x, y, start, stages = self._prepare(X, y)
+        self._search(start, x, y, stages)
         return self.trials_
 
-    def _prepare(self, X: Any, y: Any) -> tuple[np.ndarray, np.ndarray, StateSpaceModel, Recipe]:
+    def _prepare(self, X: Any, y: Any) -> tuple[np.ndarray, np.ndarray, StateSpaceModel, list[Stage]]:
         """Checked rows in standard units and a random order, where to start from, and how to go on."""
         vars(self).pop("ssm_", None)  # a fit that fails must not leave old weights with new units
         self._shape, self._plan, recipe = self._checked_shape(), self._checked_plan(), self._checked_recipe()
@@ -271,34 +278,68 @@ class DeepStochasticRegressor(RegressorMixin, BaseEstimator):
         self._seed = int(draw.randint(2**31 - 1))
         order = np.random.default_rng(self._seed).permutation(len(X))
         x, y = self._x_units.apply(X)[order], self._y_units.apply(targets)[order]
-        return x, y, self._shape.start(x, y, key=jr.fold_in(jr.key(self._seed), 0)), recipe
+        start = self._shape.start(x, y, key=jr.fold_in(jr.key(self._seed), 0))
+        return x, y, start, stages_of(self.weights, recipe, plain(self.refine))
 
-    def _search(self, start: StateSpaceModel, x: np.ndarray, y: np.ndarray, recipe: Recipe) -> Trial:
-        """The best prior weight and number of iterations, by rows that were not trained on."""
+    def _search(self, start: StateSpaceModel, x: np.ndarray, y: np.ndarray, stages: list[Stage]) -> list[Trial]:
+        """The best prior weight and number of iterations, by rows that were not trained on; stage by stage."""
         weights = PRIOR_WEIGHTS if self.prior_weight == "auto" else (float(self.prior_weight),)
         if self.weights == "point":
             weights = (0.0,)  # nothing has a prior
         self.trials_: list[tuple[float, History]] = []
         if len(x) < FEWEST or (len(weights) == 1 and not self.early_stopping):
             usual = USUAL_PRIOR_WEIGHT if len(weights) > 1 else weights[0]
-            return Trial(usual, None, History(iterations=[recipe.iterations]), early=False)
-        held = min(max(1, round(self.validation_fraction * len(x))), len(x) - 1)
-        best = None
-        for weight in weights:
-            path = None if self.checkpoint is None else f"{os.fspath(self.checkpoint)}.{weight}"
-            trial = self._train(start, Rows.of(x, y, held), recipe, weight, recipe.iterations, path)
-            self.trials_.append((weight, trial.history))
-            best = trial if best is None or trial.score > best.score else best
-            if trial.interrupted:
-                return replace(best, history=replace(best.history, stopped=trial.history.stopped))
-        assert best is not None
-        return best
+            return [Trial(usual, None, History(iterations=[recipe.iterations]), early=False) for _, recipe in stages]
+        rows = Rows.of(x, y, min(max(1, round(self.validation_fraction * len(x))), len(x) - 1))
+        found: list[Trial] = []
+        for n in range(len(stages)):
+            best = None
+            for weight in weights if n == 0 else (found[0].prior_weight,):
+                learned = found[-1].learned if found else None
+                trial = self._run(start, learned, rows, stages[n], weight, suffix=f".{weight}" + n * ".refined")
+                self.trials_.append((weight, trial.history))
+                best = trial if best is None or trial.score > best.score else best
+                if trial.interrupted:
+                    stopped = replace(best, history=replace(best.history, stopped=trial.history.stopped))
+                    return [*found, stopped]
+            assert best is not None
+            found.append(best)
+        return found
 
-    def _train(self, start: StateSpaceModel, rows: Rows, recipe: Recipe, weight: float, limit: int, checkpoint: Any) -> Trial:
-        task, learned = RowsTask.of(start, rows, replace(recipe, prior_weight=weight), self._plan, key=self._key())
-        key = jr.fold_in(jr.key(self._seed), 1)
-        best, history = maximise(task, learned, key=key, limit=limit, checkpoint=checkpoint, progress=self.progress)
-        return Trial(weight, best, history, early=bool(self.early_stopping))
+    def _train(self, start: StateSpaceModel, rows: Rows, stages: list[Stage], found: list[Trial]) -> list[Trial]:
+        """All stages with what was found best."""
+        done: list[Trial] = []
+        for n, (stage, best) in enumerate(zip(stages, found, strict=True)):
+            learned = done[-1].learned if done else None
+            done.append(self._run(start, learned, rows, stage, best.prior_weight, best.iterations, suffix=n * ".refined"))
+            if done[-1].interrupted:
+                break
+        return done
+
+    def _run(
+        self,
+        start: StateSpaceModel,
+        learned: Any,
+        rows: Rows,
+        stage: Stage,
+        weight: float,
+        limit: int | None = None,
+        *,
+        suffix: str,
+    ) -> Trial:
+        """One stage of learning, from parameters that were learned before or from the start."""
+        kind, recipe = stage
+        model = (start if learned is None else eqx.combine(learned, start)).with_kind(kind)
+        task, parameters = RowsTask.of(model, rows, replace(recipe, prior_weight=weight), self._plan, key=self._key())
+        best, history = maximise(
+            task,
+            parameters,
+            key=jr.fold_in(jr.key(self._seed), 1),
+            limit=limit,
+            checkpoint=None if self.checkpoint is None else f"{os.fspath(self.checkpoint)}{suffix}",
+            progress=self.progress,
+        )
+        return Trial(weight, best.with_kind(self.weights), history, early=bool(self.early_stopping))
 
     def _key(self) -> PRNGKeyArray:
         """Randomness of predictions."""
@@ -321,8 +362,9 @@ class DeepStochasticRegressor(RegressorMixin, BaseEstimator):
         """The recipe, but for its prior weight."""
         if self.prior_weight != "auto":
             Recipe(prior_weight=plain(self.prior_weight)).check()
-        if self.batch_size is not None:
-            require_integer("batch_size", self.batch_size, least=1)
+        for name in ("batch_size", "refine"):
+            if getattr(self, name) is not None:
+                require_integer(name, getattr(self, name), least=1)
         require_number("validation_fraction", self.validation_fraction)
         if not 0 < self.validation_fraction < 1:
             raise ValueError(f"validation_fraction must lie between 0 and 1, got {self.validation_fraction}")

@@ -6,7 +6,7 @@ import os
 import time
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ from prodssm.series import Frames, Series, stack
 
 CHUNK = 25  # iterations per compiled call; progress, validation and checkpoints come between two of them
 SCHEDULES = ("constant", "cosine")
+REFINE_RATE = 0.2  # of the learning rate, once weights that were redrawn at every step are drawn once
 
 
 @dataclass
@@ -113,6 +114,20 @@ class Recipe:
         if self.schedule == "cosine":
             rate = optax.cosine_decay_schedule(self.learning_rate, self.iterations, alpha=0.01)
         return optax.chain(optax.clip_by_global_norm(self.clip), optax.adam(rate))
+
+
+Stage = tuple[str, Recipe]  # a kind of weights, and how to learn them
+
+
+def stages_of(weights: str, recipe: Recipe, refine: int | None) -> list[Stage]:
+    """How weights of a kind are learned: those that are drawn once as if redrawn at first, unless `refine` is None.
+
+    From scratch, weights that are drawn once are many times slower to learn and stay too wide (docs/recipe.md).
+    """
+    if weights != "global" or refine is None:
+        return [(weights, recipe)]
+    slower = replace(recipe, iterations=refine, learning_rate=recipe.learning_rate * REFINE_RATE)
+    return [("local", recipe), ("global", slower)]
 
 
 def trainable(model: StateSpaceModel, *, measurement_noise: bool = True, initial: bool = True) -> Any:
