@@ -2,9 +2,10 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
@@ -15,15 +16,19 @@ from prodssm.checks import require_integer
 from prodssm.gaussian import Gaussian
 from prodssm.linalg import ridge
 from prodssm.methods import WEIGHTS
+from prodssm.methods.moments import moments
 from prodssm.model import StateSpaceModel
 from prodssm.network import Network
 from prodssm.series import Series
-from prodssm.subspace import LAGS, guess_states
+from prodssm.subspace import guess_states
 
 # In units of the standardised data.
 START_PROCESS_VAR = 0.01
 START_MEASUREMENT_VAR = 0.1
 RESIDUAL_SCALE = 0.1  # a residual network starts close to standing still
+LEAST_NOISE = 1e-6
+QUIET = 0.5
+BEYOND, CLOUD = 3.0, 2000  # how far, in standard units, and at how many points a network starts as a linear map
 
 
 @dataclass(frozen=True)
@@ -123,26 +128,37 @@ def _emission(settings: Settings, y: Float[Array, "time y"], *, key: PRNGKeyArra
 
 
 def acquainted(model: StateSpaceModel, series: Sequence[Series]) -> StateSpaceModel:
-    """The same model, its emission and its last transition layer moved to what linear algebra says about hidden states.
+    """The same model, moved to the linear one that subspace identification finds: its means, and how far off these are.
 
     Args:
         model: With a linear emission; hidden units of its transition stay as they were drawn.
         series: Standardised. If they are too short to tell anything, the model stays as it is.
     """
-    states = guess_states(series, model.x_size)
-    if states is None:
+    found = guess_states(series, model.x_size)
+    if found is None:
         return model
-    series = [each for each in series if len(each) > 3 * LAGS]
-    seen, before, after = [], [], []
-    for x, each in zip(states, series, strict=True):
-        at = slice(LAGS, LAGS + len(x))
-        y, dt = np.asarray(each.y, float)[at], np.asarray(each.dt, float)[at, None]
-        whole = np.isfinite(y).all(axis=1)
-        seen.append((x[whole], y[whole]))
-        before.append((x if each.u is None else np.concatenate([x, np.asarray(each.u, float)[at]], axis=1))[:-1])
-        after.append((x[1:] - x[:-1]) / dt[:-1] if model.residual else x[1:])
-    emission = model.emission.fitted(*(np.concatenate(part) for part in zip(*seen, strict=True)))
-    slope, bias = ridge(np.concatenate(before), np.concatenate(after))
-    cloud = 3 * np.random.default_rng(0).normal(size=(2000, slope.shape[1]))
-    transition = model.transition.fitted(cloud, cloud @ slope.T + bias)
-    return eqx.tree_at(lambda m: (m.emission, m.transition), model, (emission, transition))
+    emission = cast(Network, model.emission).fitted(*found.seen)
+    inputs, following = found.moves
+    states = inputs[:, : model.x_size]
+    moves = (following - states) / found.dt[:, None] if model.residual else following
+    slope, bias = ridge(inputs, moves)
+    noise = np.maximum((moves - inputs @ slope.T - bias).var(axis=0), LEAST_NOISE)
+    # Told at random points that reach beyond the data, or a network would swing between and behind them.
+    cloud = BEYOND * np.random.default_rng(0).normal(size=(CLOUD, slope.shape[1]))
+    transition = _as_sure_as(model.transition.fitted(cloud, cloud @ slope.T + bias), inputs, QUIET * noise)
+    parts: Any = [emission, transition]
+    where = [lambda m: m.emission, lambda m: m.transition]
+    if model.log_process_noise is not None:
+        parts.append(jnp.asarray(np.log(QUIET * noise), model.log_process_noise.dtype))
+        where.append(lambda m: m.log_process_noise)
+    return eqx.tree_at(lambda m: [part(m) for part in where], model, parts)
+
+
+def _as_sure_as(network: Network, inputs: Float[np.ndarray, "n i"], noise: Float[np.ndarray, " o"]) -> Network:
+    """The same network, its weights so sure that no output is noisier than this on average."""
+    if not network.uncertain:
+        return network
+    points = jnp.asarray(inputs, network.linears[0].weight.dtype)
+    spread = jax.vmap(lambda at: jnp.diag(moments(network, Gaussian.certain(at)).noise))(points)
+    worst = float((np.asarray(spread, float).mean(axis=0) / noise).max())
+    return network.calmer(min(1.0, 1 / worst))

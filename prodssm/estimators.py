@@ -170,6 +170,8 @@ class ProDSSM(BaseEstimator):
         window: Length of training windows; None takes whole series.
         validation: Share of the data held out for early stopping: whole series if there are five or more, else the end of each.
         patience: Iterations without progress on that share after which to stop.
+        calibrate: Whether that share also says how large a constant process noise is: models are too sure of what they were
+            not trained on.
         restarts: How often to train from new random weights; the best is kept.
         noise_floor: Least measurement variance that is learned, as a share of a channel's variance.
         order: Truncation order of the moment method; None chooses.
@@ -217,6 +219,7 @@ class ProDSSM(BaseEstimator):
         window: int | None = None,
         validation: float = 0.0,
         patience: int = 200,
+        calibrate: bool = True,
         restarts: int = 1,
         noise_floor: float = 1e-6,
         order: int | None = None,
@@ -233,7 +236,8 @@ class ProDSSM(BaseEstimator):
         self.horizons, self.stride, self.objective = horizons, stride, objective
         self.iterations, self.refine, self.learning_rate = iterations, refine, learning_rate
         self.schedule, self.batch = schedule, batch
-        self.window, self.validation, self.patience, self.restarts = window, validation, patience, restarts
+        self.window, self.validation, self.patience = window, validation, patience
+        self.calibrate, self.restarts = calibrate, restarts
         self.noise_floor, self.order, self.rank, self.samples = noise_floor, order, rank, samples
         self.checkpoint, self.progress, self.seed = checkpoint, progress, seed
 
@@ -311,7 +315,7 @@ class ProDSSM(BaseEstimator):
         horizons = _plain(self.horizons)
         if not isinstance(horizons, tuple):
             raise TypeError(f"horizons must be a tuple of numbers of steps such as (1, 5), got {horizons!r}")
-        names = ("iterations", "learning_rate", "schedule", "prior_weight", "batch", "window", "patience")
+        names = ("iterations", "learning_rate", "schedule", "prior_weight", "batch", "window", "patience", "calibrate")
         objective = Objective(horizons, self.objective, _plain(self.stride))
         return Recipe(objective=objective, **{name: _plain(getattr(self, name)) for name in names})
 

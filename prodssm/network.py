@@ -181,6 +181,17 @@ class Network(eqx.Module):
         moved = Linear(last.weight, last.bias + bias, last.weight_log_var, last.bias_log_var)
         return self._replace([*self.linears[:-1], moved])
 
+    def calmer(self, factor: float) -> "Network":
+        """The same network with the variances of its weights multiplied by a factor."""
+        change = float(np.log(factor))
+
+        def calm(layer: Linear) -> Linear:
+            if layer.weight_log_var is None or layer.bias_log_var is None:
+                return layer
+            return Linear(layer.weight, layer.bias, layer.weight_log_var + change, layer.bias_log_var + change)
+
+        return self._replace([calm(layer) for layer in self.linears])
+
     def fitted(self, inputs: Float[np.ndarray, "n i"], outputs: Float[np.ndarray, "n o"]) -> "Network":
         """The same network with the mean weights of its last layer found by regression of the outputs on the hidden units."""
         inner, last = Network(self.layers[:-1]), self.linears[-1]

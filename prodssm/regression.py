@@ -187,6 +187,7 @@ def padded(count: int) -> int:
 class RowsTask(Goal):
     """Learning from rows, for `prodssm.training.maximise`."""
 
+    averaged = True
     fixed: Any
     rows: Rows
     prior_weight: Float[Array, ""]
@@ -232,13 +233,13 @@ class RowsTask(Goal):
         values = rows.learned.astype(found.dtype) * model.y_size
         return foreseen + self.prior_weight * model_prior(model).astype(found.dtype) / values
 
-    def worth(self, learned: Any, objective: Float[Array, ""], done: Int[Array, ""]) -> Float[Array, ""]:
-        """How good these parameters are: by the held-out rows if there are any, else the later the better.
+    def worth(self, learned: Any, objective: Float[Array, ""], done: Int[Array, ""]) -> tuple[Any, Float[Array, ""]]:
+        """The parameters, and how good they are: by the held-out rows if there are any, else the later the better.
 
         The objective of a few batches would choose lucky batches, not good parameters.
         """
         later = jnp.where(jnp.isfinite(objective), done.astype(objective.dtype), -jnp.inf)
-        return jax.lax.cond(self.rows.held > 0, lambda: self.validation(learned), lambda: later)
+        return learned, jax.lax.cond(self.rows.held > 0, lambda: self.validation(learned), lambda: later)
 
     def validation(self, learned: Any) -> Float[Array, ""]:
         """Mean log density of the held-out rows, per target value."""

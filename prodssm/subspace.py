@@ -5,6 +5,7 @@ directions of the past that explain most of it are states. Linear algebra alone;
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float
@@ -15,24 +16,55 @@ from prodssm.series import Series
 LAGS = 10  # steps of the past, and of the future
 
 
-def guess_states(series: Sequence[Series], size: int) -> list[Float[np.ndarray, "time x"]] | None:
-    """States of each series from step `LAGS` on, of unit variance; None if the series are too short to tell.
+@dataclass(frozen=True)
+class Guess:
+    """States of unit variance, and what they are to explain.
+
+    Attributes:
+        seen: States, and the observations at the same times; only those that are complete.
+        moves: States and controls, and the states that followed.
+        dt: The time that each move took.
+    """
+
+    seen: tuple[Float[np.ndarray, "n x"], Float[np.ndarray, "n y"]]
+    moves: tuple[Float[np.ndarray, "m i"], Float[np.ndarray, "m x"]]
+    dt: Float[np.ndarray, " m"]
+
+
+def guess_states(series: Sequence[Series], size: int) -> Guess | None:
+    """States behind series, or None if these are too short to tell.
 
     Args:
-        series: Standardised; together they need about as many steps as a regression on all lags has unknowns.
+        series: Standardised; together they need twice as many steps as a regression on the past has unknowns.
         size: Number of states.
     """
-    parts = [_windows(each) for each in series if len(each) > 3 * LAGS]
-    if not parts:
+    series = [each for each in series if len(each) > 3 * LAGS]
+    if not series:
         return None
+    parts = [_windows(each) for each in series]
     past, future, controls = (np.concatenate(columns) for columns in zip(*parts, strict=True))
-    if len(past) < 2 * max(past.shape[1], size) or min(past.shape[1], future.shape[1]) < size:
+    if len(past) < 2 * (past.shape[1] + controls.shape[1]) or min(past.shape[1], future.shape[1]) < size:
         return None
-    center = past.mean(axis=0)
     slope = ridge(np.concatenate([past, controls], axis=1), future)[0][:, : past.shape[1]]
-    directions = slope.T @ principal_axes((past - center) @ slope.T, size).T
-    directions = directions / np.maximum(((past - center) @ directions).std(axis=0), 1e-6)
-    return [(part[0] - center) @ directions for part in parts]
+    center = past.mean(axis=0)
+    explained = (past - center) @ slope.T
+    axes = principal_axes(explained, size)
+    axes = axes / np.maximum((explained @ axes.T).std(axis=0), 1e-6)[:, None]
+    return _joined([(part[0] - center) @ slope.T @ axes.T for part in parts], series)
+
+
+def _joined(states: Sequence[Float[np.ndarray, "time x"]], series: Sequence[Series]) -> Guess:
+    """The states of all series, from step `LAGS` of each on."""
+    seen, moves, times = [], [], []
+    for x, each in zip(states, series, strict=True):
+        at = slice(LAGS, LAGS + len(x))
+        y, u = (None if part is None else np.asarray(part, float)[at] for part in (each.y, each.u))
+        whole = np.isfinite(y).all(axis=1)
+        seen.append((x[whole], y[whole]))
+        moves.append(((x if u is None else np.concatenate([x, u], axis=1))[:-1], x[1:]))
+        times.append(np.asarray(each.dt, float)[at][:-1])
+    first, second = (tuple(np.concatenate(part) for part in zip(*pairs, strict=True)) for pairs in (seen, moves))
+    return Guess(first, second, np.concatenate(times))
 
 
 def _windows(series: Series) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -47,10 +79,10 @@ def _windows(series: Series) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def _filled(y: Float[np.ndarray, "time y"]) -> Float[np.ndarray, "time y"]:
-    """Without gaps, each channel interpolated."""
+    """Without gaps: each channel interpolated, or zero if it was never seen."""
     at = np.arange(len(y))
     columns = []
     for column in y.T:
-        seen = np.isfinite(column)
-        columns.append(np.interp(at, at[seen], column[seen]) if seen.any() else np.zeros(len(y)))
+        known = np.isfinite(column)
+        columns.append(np.interp(at, at[known], column[known]) if known.any() else np.zeros(len(y)))
     return np.stack(columns, axis=1)

@@ -8,7 +8,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -29,6 +29,7 @@ from prodssm.series import Frames, Series, stack
 
 CHUNK = 25  # iterations per compiled call; progress, validation and checkpoints come between two of them
 SCHEDULES = ("constant", "cosine")
+LOUDER = (0.25, 1.0, 4.0, 16.0, 64.0, 256.0)  # multiples of the process noise that a held-out part may ask for
 REFINE_RATE = 0.2  # of the learning rate, once weights that were redrawn at every step are drawn once
 
 
@@ -76,6 +77,7 @@ class Recipe:
         window: Length of the windows that are drawn from the series; None takes whole series.
         objective: What is maximised besides the hyper-prior.
         patience: Iterations without progress on the held-out part after which to stop.
+        calibrate: Whether a held-out part also says how large the process noise is.
     """
 
     iterations: int = 500
@@ -87,6 +89,7 @@ class Recipe:
     window: int | None = None
     objective: Objective = Objective()  # noqa: RUF009 - a named tuple
     patience: int = 200
+    calibrate: bool = True
 
     def check(self) -> "Recipe":
         """Itself, or an error."""
@@ -241,8 +244,11 @@ class Goal(eqx.Module):
     Attributes:
         recipe: How to train.
         prior_weight: Weight of the hyper-prior, in the precision of the objective; it overrules that of the recipe.
+        averaged: Whether the mean of the last parameters is kept rather than the last ones, which jump about if batches are
+            small.
     """
 
+    averaged: ClassVar[bool] = False
     recipe: eqx.AbstractVar[Recipe]
     prior_weight: eqx.AbstractVar[Array]
 
@@ -261,8 +267,14 @@ class Goal(eqx.Module):
         """What is maximised, on one batch."""
 
     @abstractmethod
-    def worth(self, learned: Any, objective: Array, done: Array) -> Array:
-        """How good parameters are, given the mean objective on the way to them and how many iterations that took."""
+    def worth(self, learned: Any, objective: Array, done: Array) -> tuple[Any, Array]:
+        """Parameters as they would be kept, and how good they are.
+
+        Args:
+            learned: Parameters that training has reached.
+            objective: The mean objective on the way to them.
+            done: How many iterations that took.
+        """
 
     def optimiser(self) -> optax.GradientTransformation:
         """How parameters move."""
@@ -345,11 +357,29 @@ class Task(Goal):
         found = mean_foreseen(self.recipe.objective, model, batch, scored, method=self.method, options=options)
         return found + self.prior_weight * model_prior(model) / self.data.observed
 
-    def worth(self, learned: Any, objective: Array, done: Array) -> Float[Array, ""]:
-        """How well the held-out part is foreseen, or the objective where nothing is held out."""
+    def worth(self, learned: Any, objective: Array, done: Array) -> tuple[Any, Float[Array, ""]]:
+        """How well the held-out part is foreseen, or the objective where nothing is held out.
+
+        A model is always too sure of the future on data that it was not trained on. If `calibrate`, it is kept with the
+        multiple of its process noise that foresees the held-out part best.
+        """
         if self.held_out is None:
-            return objective
+            return learned, objective
+        if not self.recipe.calibrate or learned.log_process_noise is None:
+            return learned, self.foreseen(learned)
+        louder = jnp.log(jnp.asarray(LOUDER, learned.log_process_noise.dtype))
+
+        def with_noise(change: Array) -> Any:
+            return eqx.tree_at(lambda m: m.log_process_noise, learned, learned.log_process_noise + change)
+
+        found = jax.lax.map(lambda change: self.foreseen(with_noise(change)), louder)
+        best = jnp.argmax(jnp.where(jnp.isnan(found), -jnp.inf, found))
+        return with_noise(louder[best]), found[best]
+
+    def foreseen(self, learned: Any) -> Float[Array, ""]:
+        """How well the held-out part is foreseen."""
         model, held = eqx.combine(learned, self.fixed), self.held_out
+        assert held is not None
         return mean_foreseen(self.recipe.objective, model, held.frames, held.scored, method=self.method, options=self.options)
 
     @property
@@ -369,20 +399,23 @@ def _run_chunk(run: Progress, task: Goal, key: PRNGKeyArray, done: Array, length
     optimiser = task.optimiser()
 
     def body(n, carry):
-        learned, state, total = carry
+        learned, state, mean, total = carry
         value, grads = jax.value_and_grad(lambda p: -task.objective(p, jr.fold_in(key, n)))(learned)
         updates, state = optimiser.update(grads, state, learned)
-        return eqx.apply_updates(learned, updates), state, total - value
+        learned = eqx.apply_updates(learned, updates)
+        if task.averaged:
+            mean = jax.tree.map(lambda old, new: old + (new - old) / (n + 1).astype(new.dtype), mean, learned)
+        return learned, state, mean, total - value
 
     # A loop whose length is a number like any other: the last, shorter chunk is not compiled again.
     nothing = jnp.zeros((), task.prior_weight.dtype)
-    learned, state, total = jax.lax.fori_loop(0, length, body, (run.learned, run.state, nothing))
+    learned, state, mean, total = jax.lax.fori_loop(0, length, body, (run.learned, run.state, run.learned, nothing))
     objective = total / length
-    value = task.worth(learned, objective, done)
+    kept, value = task.worth(mean if task.averaged else learned, objective, done)
     # The objective was that of the parameters before the last update, which may have spoilt them.
     sound = jnp.stack([~jnp.isnan(leaf).any() for leaf in jax.tree.leaves(learned)]).all()
     better = (value > run.best_value) & sound
-    best = jax.tree.map(lambda new, old: jnp.where(better, new, old), learned, run.best)
+    best = jax.tree.map(lambda new, old: jnp.where(better, new, old), kept, run.best)
     best_value = jnp.where(better, value, run.best_value)
     return Progress(learned, state, best, best_value, jnp.where(better, done, run.best_iteration)), objective, value
 
