@@ -196,9 +196,8 @@ class Network(eqx.Module):
         """The same network with the mean weights of its last layer found by regression of the outputs on the hidden units."""
         inner, last = Network(self.layers[:-1]), self.linears[-1]
         hidden = inputs if not inner.layers else np.asarray(jax.vmap(inner)(jnp.asarray(inputs, last.weight.dtype)), float)
-        slope, bias = ridge(hidden, outputs)
-        found = (jnp.asarray(part, last.weight.dtype) for part in (slope, bias))
-        return self._replace([*self.linears[:-1], Linear(*found, last.weight_log_var, last.bias_log_var)])
+        weight, bias = (jnp.asarray(part, last.weight.dtype) for part in ridge(hidden, outputs))
+        return self._replace([*self.linears[:-1], Linear(weight, bias, last.weight_log_var, last.bias_log_var)])
 
     def given(self, control: Float[Array, " u"] | None) -> "Network":
         """The network as a function of the state alone, its last inputs being a known control."""

@@ -53,18 +53,20 @@ def guess_states(series: Sequence[Series], size: int) -> Guess | None:
     return _joined([(part[0] - center) @ slope.T @ axes.T for part in parts], series)
 
 
-def _joined(states: Sequence[Float[np.ndarray, "time x"]], series: Sequence[Series]) -> Guess:
+def _joined(states: Sequence[Float[np.ndarray, "_ x"]], series: Sequence[Series]) -> Guess:
     """The states of all series, from step `LAGS` of each on."""
-    seen, moves, times = [], [], []
+    seen_x, seen_y, before, after, times = [], [], [], [], []
     for x, each in zip(states, series, strict=True):
         at = slice(LAGS, LAGS + len(x))
-        y, u = (None if part is None else np.asarray(part, float)[at] for part in (each.y, each.u))
+        y = np.asarray(each.y, float)[at]
         whole = np.isfinite(y).all(axis=1)
-        seen.append((x[whole], y[whole]))
-        moves.append(((x if u is None else np.concatenate([x, u], axis=1))[:-1], x[1:]))
+        seen_x.append(x[whole])
+        seen_y.append(y[whole])
+        before.append((x if each.u is None else np.concatenate([x, np.asarray(each.u, float)[at]], axis=1))[:-1])
+        after.append(x[1:])
         times.append(np.asarray(each.dt, float)[at][:-1])
-    first, second = (tuple(np.concatenate(part) for part in zip(*pairs, strict=True)) for pairs in (seen, moves))
-    return Guess(first, second, np.concatenate(times))
+    join = np.concatenate
+    return Guess((join(seen_x), join(seen_y)), (join(before), join(after)), join(times))
 
 
 def _windows(series: Series) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

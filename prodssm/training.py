@@ -315,12 +315,17 @@ def maximise(
     clock = time.monotonic() - (history.seconds[-1] if history.seconds else 0.0)
     done = sum(history.iterations[-1:])
     bar = tqdm(total=limit, initial=done, disable=not progress, desc="training", unit="it")
+
+    def advance(length: int) -> tuple[Progress, Array, Array]:
+        counts = (jnp.asarray(np.int32(count)) for count in (done + length, length))
+        return _run_chunk(run, task.compiled(), jr.fold_in(key, done), *counts)
+
     try:
+        if task.validated and not done:
+            run, _, _ = advance(0)  # the start may be better than all that follows
         while not _is_over(run, history, task) and done < limit:
             length = min(CHUNK, limit - done)
-            run, objective, value = _run_chunk(
-                run, task.compiled(), jr.fold_in(key, done), jnp.asarray(np.int32(done + length)), jnp.asarray(np.int32(length))
-            )
+            run, objective, value = advance(length)
             done += length
             history.iterations.append(done)
             history.objective.append(float(objective))

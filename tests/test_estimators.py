@@ -950,17 +950,33 @@ def test_early_stopping_returns_the_model_that_foresaw_the_held_out_part_best(co
     rng = np.random.default_rng(3)
     data = [rng.normal(size=(TIME, 1)) for _ in range(count)]
     settings = {"hidden": (), "order": None, "prior_weight": 0.0, "learning_rate": 0.1, "iterations": 2000, "patience": 50}
-    model = trained(data, validation=0.2, **settings)
+    model = trained(data, validation=0.2, calibrate=False, **settings)
     history = model.history_
     assert history.stopped.startswith("no progress on the held-out part since iteration")
     assert history.iterations[-1] < 2000
     assert len(history.validation) == len(history.iterations)
-    series = [model._standardise(ps.Series(each)) for each in data]
-    _, held_out = model._hold_out(series)
-    reached = training.mean_foreseen(
-        model._recipe().objective, model.ssm_, held_out.frames, held_out.scored, method="moments", options={}
+    assert np.isclose(held_out_score(model, data), max(history.validation), rtol=1e-4, atol=1e-5)
+
+
+def held_out_score(model, data, louder=1.0):
+    """How well a model, with its process noise multiplied, foresees what was held out when it was trained."""
+    _, held_out = model._hold_out([model._standardise(ps.Series(each)) for each in data])
+    noisier = eqx.tree_at(lambda m: m.log_process_noise, model.ssm_, model.ssm_.log_process_noise + np.log(louder))
+    return training.mean_foreseen(
+        model._recipe().objective, noisier, held_out.frames, held_out.scored, method="moments", options={}
     )
-    assert np.isclose(reached, max(history.validation), rtol=1e-4, atol=1e-5)
+
+
+def test_a_held_out_part_says_how_large_the_process_noise_is():
+    rng = np.random.default_rng(3)
+    # Much quieter while it is learned than afterwards.
+    data = [np.concatenate([0.1 * rng.normal(size=(40, 1)), 0.4 * rng.normal(size=(10, 1))])]
+    settings = {"hidden": (), "order": None, "measurement_noise": 0.01, "iterations": 50, "validation": 0.2}
+    model, sure = trained(data, **settings), trained(data, calibrate=False, **settings)
+    scores = {louder: held_out_score(model, data, louder) for louder in (0.25, 1.0, 4.0)}
+    assert scores[1.0] == max(scores.values())
+    assert np.isclose(scores[1.0], max(model.history_.validation), rtol=1e-4, atol=1e-5)
+    assert scores[1.0] > held_out_score(sure, data) + 0.5
 
 
 def test_every_method_learns_the_same_linear_model():

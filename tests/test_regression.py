@@ -103,7 +103,7 @@ def test_padding_leaves_no_trace_and_held_out_rows_are_only_scored():
     @eqx.filter_jit
     def values(task, learned):
         objective = task.objective(learned, jr.key(1))
-        return objective, task.worth(learned, objective, jnp.int32(7))
+        return objective, task.worth(learned, objective, jnp.int32(7))[1]
 
     rows, prior = np.asarray(X, float), 0.3 * model_prior(model)
     scores = log_probs(model, Plan(2, order=1), X, array(y), key=jr.key(0), samples=1)
