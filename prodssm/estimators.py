@@ -170,6 +170,8 @@ class ProDSSM(BaseEstimator):
         window: Length of training windows; None takes whole series.
         validation: Share of the data held out for early stopping: whole series if there are five or more, else the end of each.
         patience: Iterations without progress on that share after which to stop.
+        validation_horizons: How far ahead that share is foreseen, in steps, if not as far as `horizons`. Who wants to simulate
+            for a long time trains with short horizons, which is fast, and judges by long ones.
         calibrate: Whether that share also says how large a constant process noise is: models are too sure of what they were
             not trained on.
         restarts: How often to train from new random weights; the best is kept.
@@ -219,6 +221,7 @@ class ProDSSM(BaseEstimator):
         window: int | None = None,
         validation: float = 0.0,
         patience: int = 200,
+        validation_horizons: Sequence[int] | None = None,
         calibrate: bool = True,
         restarts: int = 1,
         noise_floor: float = 1e-6,
@@ -237,7 +240,7 @@ class ProDSSM(BaseEstimator):
         self.iterations, self.refine, self.learning_rate = iterations, refine, learning_rate
         self.schedule, self.batch = schedule, batch
         self.window, self.validation, self.patience = window, validation, patience
-        self.calibrate, self.restarts = calibrate, restarts
+        self.validation_horizons, self.calibrate, self.restarts = validation_horizons, calibrate, restarts
         self.noise_floor, self.order, self.rank, self.samples = noise_floor, order, rank, samples
         self.checkpoint, self.progress, self.seed = checkpoint, progress, seed
 
@@ -312,12 +315,13 @@ class ProDSSM(BaseEstimator):
     def _recipe(self) -> Recipe:
         if self.objective not in SCORES:
             raise ValueError(f"objective must be one of {', '.join(SCORES)}; got {self.objective!r}")
-        horizons = _plain(self.horizons)
-        if not isinstance(horizons, tuple):
-            raise TypeError(f"horizons must be a tuple of numbers of steps such as (1, 5), got {horizons!r}")
+        horizons, judged = _plain(self.horizons), _plain(self.validation_horizons)
+        for name, steps in (("horizons", horizons), ("validation_horizons", () if judged is None else judged)):
+            if not isinstance(steps, tuple):
+                raise TypeError(f"{name} must be a tuple of numbers of steps such as (1, 5), got {steps!r}")
         names = ("iterations", "learning_rate", "schedule", "prior_weight", "batch", "window", "patience", "calibrate")
         objective = Objective(horizons, self.objective, _plain(self.stride))
-        return Recipe(objective=objective, **{name: _plain(getattr(self, name)) for name in names})
+        return Recipe(objective=objective, judged=judged, **{name: _plain(getattr(self, name)) for name in names})
 
     def _settings(self, y_size: int) -> Settings:
         return Settings(

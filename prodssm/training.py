@@ -77,6 +77,7 @@ class Recipe:
         window: Length of the windows that are drawn from the series; None takes whole series.
         objective: What is maximised besides the hyper-prior.
         patience: Iterations without progress on the held-out part after which to stop.
+        judged: Horizons by which the held-out part is foreseen; None takes those of the objective.
         calibrate: Whether a held-out part also says how large the process noise is.
     """
 
@@ -89,6 +90,7 @@ class Recipe:
     window: int | None = None
     objective: Objective = Objective()  # noqa: RUF009 - a named tuple
     patience: int = 200
+    judged: tuple[int, ...] | None = None
     calibrate: bool = True
 
     def check(self) -> "Recipe":
@@ -109,7 +111,13 @@ class Recipe:
         if self.window is not None:
             require_integer("window", self.window, least=2)
         self.objective.check()
+        self.judge.check()
         return self
+
+    @property
+    def judge(self) -> Objective:
+        """What counts on a held-out part."""
+        return self.objective if self.judged is None else self.objective._replace(horizons=self.judged)
 
     def optimiser(self) -> optax.GradientTransformation:
         """Adam behind a clipped gradient."""
@@ -385,7 +393,7 @@ class Task(Goal):
         """How well the held-out part is foreseen."""
         model, held = eqx.combine(learned, self.fixed), self.held_out
         assert held is not None
-        return mean_foreseen(self.recipe.objective, model, held.frames, held.scored, method=self.method, options=self.options)
+        return mean_foreseen(self.recipe.judge, model, held.frames, held.scored, method=self.method, options=self.options)
 
     @property
     def validated(self) -> bool:
