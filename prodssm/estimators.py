@@ -4,7 +4,7 @@ import os
 import warnings
 from collections.abc import Callable, Sequence
 from copy import copy
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from functools import partial
 from typing import Any
 
@@ -18,16 +18,16 @@ from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
 
 from prodssm.activations import ACTIVATIONS
+from prodssm.answers import OneStep, Parts, Prediction, Stream, Transition, channel_names
 from prodssm.assembly import Settings, acquainted, assemble
 from prodssm.checking import Check, compare
 from prodssm.checks import as_array, require_finite, require_integer, require_number, require_variances
-from prodssm.frames import Layout, from_frames, layout_of, to_frame, values_from
+from prodssm.frames import Layout, from_frames, layout_of, values_from
 from prodssm.gaussian import Gaussian
 from prodssm.inference import (
     EVEN,
     Beliefs,
     Finder,
-    Forecast,
     filter_states,
     forecast,
     future,
@@ -50,95 +50,6 @@ from prodssm.series import Series, Standardiser, as_list
 from prodssm.training import Data, History, Recipe, described, stages_of, train, trainable
 
 CHECK_STEPS, CHECK_SAMPLES = 20, 400  # of the small check at the end of a fit
-
-
-@dataclass(frozen=True)
-class Parts:
-    """Variances of a forecast by where they come from, (steps, y) each; they add up to the variance of the forecast.
-
-    Attributes:
-        epistemic: From not knowing the weights; more data would take it away.
-        aleatoric: From process noise and from not knowing the state; it stays.
-        measurement: From measurement noise.
-    """
-
-    epistemic: Float[np.ndarray, "steps y"]
-    aleatoric: Float[np.ndarray, "steps y"]
-    measurement: Float[np.ndarray, "steps y"]
-
-
-@dataclass(frozen=True)
-class Prediction:
-    """Beliefs about future observations, in the units of the data.
-
-    Attributes:
-        mean: (steps, y).
-        cov: (steps, y, y), measurement noise included.
-        state_mean: States behind them; in the units of the data if the emission is the identity.
-        state_cov: Their covariances.
-        layout: What the columns of the data frame meant that the model was fitted to, if it was one.
-    """
-
-    mean: Float[Array, "steps y"]
-    cov: Float[Array, "steps y y"]
-    state_mean: Float[Array, "steps x"]
-    state_cov: Float[Array, "steps x x"]
-    _parts: Callable[[], Parts] = field(repr=False)
-    layout: Layout | None = field(default=None, repr=False)
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Of the channels: the columns of the frame that the model was fitted to, else y0, y1, ..."""
-        return _channel_names(self.layout, self.mean.shape[1])
-
-    @property
-    def std(self) -> Float[Array, "steps y"]:
-        """Standard deviations, step by channel."""
-        return jnp.sqrt(jnp.diagonal(self.cov, axis1=1, axis2=2))
-
-    def interval(self, probability: float = 0.95) -> tuple[Float[Array, "steps y"], Float[Array, "steps y"]]:
-        """Lower and upper ends of central intervals, channel by channel."""
-        return Forecast(self.mean, self.cov, self.state_mean, self.state_cov).interval(probability)
-
-    def decompose(self) -> Parts:
-        """Where the variance comes from: the law of total variance over weights that are drawn once."""
-        return self._parts()
-
-    def to_frame(self, backend: str | None = None, probability: float = 0.95) -> Any:
-        """A data frame with a row per step, from 1, and `_mean`, `_std`, `_lower` and `_upper` of each channel.
-
-        Args:
-            backend: "pandas", "polars" or "pyarrow"; if not given, the kind of frame that the model was fitted to, else the
-                first of them that is installed.
-            probability: Of the central interval from lower to upper.
-        """
-        usual = None if self.layout is None else self.layout.backend
-        return to_frame(self, names=self.names, backend=backend or usual, probability=probability, first=1)
-
-
-@dataclass(frozen=True)
-class Transition:
-    """Belief about the next state at given states under the learned weights, without process noise."""
-
-    mean: Float[Array, "n x"]
-    var: Float[Array, "n x"]
-
-
-class Stream(eqx.Module):
-    """Where a stream is: the belief before the next observation, and how many there were."""
-
-    belief: Any
-    count: Array
-
-
-@dataclass(frozen=True)
-class OneStep:
-    """What a stream knows after one observation: the state now, and what it expects to see next."""
-
-    mean: Float[Array, " y"]
-    cov: Float[Array, "y y"]
-    state_mean: Float[Array, " x"]
-    state_cov: Float[Array, "x x"]
 
 
 class ProDSSM(BaseEstimator):
@@ -662,7 +573,7 @@ class ProDSSM(BaseEstimator):
     @property
     def channel_names_(self) -> tuple[str, ...]:
         """Names of the channels: the columns of the frame that was fitted, else y0, y1, ..."""
-        return _channel_names(self.layout_, self.y_units_.mean.size)
+        return channel_names(self.layout_, self.y_units_.mean.size)
 
     def _series(self, data: Any) -> list[Series]:
         """Whatever holds series as a list of them, the columns of frames in the order of fit."""
@@ -685,10 +596,6 @@ class ProDSSM(BaseEstimator):
     def _state_units(self, mean: Array, cov: Array) -> tuple[Array, Array]:
         units = self._state_standardiser()
         return units.undo(mean), units.undo_cov(cov)
-
-
-def _channel_names(layout: Layout | None, count: int) -> tuple[str, ...]:
-    return tuple(f"y{n}" for n in range(count)) if layout is None else layout.channels
 
 
 def _require_nothing(y: Any) -> None:

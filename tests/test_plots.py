@@ -9,8 +9,8 @@ from oracles import array, close
 
 import prodssm as ps
 from prodssm import metrics, plots
+from prodssm.answers import Prediction
 from prodssm.checking import compare
-from prodssm.estimators import Prediction
 from prodssm.frames import Layout
 from prodssm.training import History
 
