@@ -14,7 +14,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from prodssm.activations import find_activation
 from prodssm.checks import require_integer
 from prodssm.gaussian import Gaussian
-from prodssm.linalg import ridge
+from prodssm.linalg import bounded_growth, ridge
 from prodssm.methods import WEIGHTS
 from prodssm.methods.moments import moments
 from prodssm.model import StateSpaceModel
@@ -27,7 +27,8 @@ START_PROCESS_VAR = 0.01
 START_MEASUREMENT_VAR = 0.1
 RESIDUAL_SCALE = 0.1  # a residual network starts close to standing still
 LEAST_NOISE = 1e-6
-QUIET = 0.5
+QUIET = 0.01  # share of the noise that a linear model leaves which its start has: training makes it louder
+SLOWEST = 0.99  # largest growth of a linear start per step
 BEYOND, CLOUD = 3.0, 2000  # how far, in standard units, and at how many points a network starts as a linear map
 
 
@@ -143,6 +144,9 @@ def acquainted(model: StateSpaceModel, series: Sequence[Series]) -> StateSpaceMo
     moves = (following - states) / found.dt[:, None] if model.residual else following
     slope, bias = ridge(inputs, moves)
     noise = np.maximum((moves - inputs @ slope.T - bias).var(axis=0), LEAST_NOISE)
+    # Data are no proof of growth: a state is forgotten in the long run.
+    still = np.eye(len(slope), slope.shape[1]) * model.residual
+    slope[:, : model.x_size] = bounded_growth((slope + still)[:, : model.x_size], SLOWEST) - still[:, : model.x_size]
     # Told at random points that reach beyond the data, or a network would swing between and behind them.
     cloud = BEYOND * np.random.default_rng(0).normal(size=(CLOUD, slope.shape[1]))
     transition = _as_sure_as(model.transition.fitted(cloud, cloud @ slope.T + bias), inputs, QUIET * noise)

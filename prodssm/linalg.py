@@ -142,3 +142,10 @@ def ridge(
 def principal_axes(rows: Float[np.ndarray, "n c"], count: int) -> Float[np.ndarray, "k c"]:
     """Directions along which rows vary most, the most important first. For starts: NumPy."""
     return np.linalg.svd(rows, full_matrices=False)[2][:count]
+
+
+def bounded_growth(matrix: Float[np.ndarray, "n n"], most: float) -> Float[np.ndarray, "n n"]:
+    """The same map with eigenvalues that are larger than `most` shrunk to that size. For starts: NumPy."""
+    values, vectors = np.linalg.eig(matrix)
+    values = values * np.minimum(1.0, most / np.maximum(np.abs(values), most))
+    return (vectors @ np.diag(values) @ np.linalg.inv(vectors)).real

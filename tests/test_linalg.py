@@ -9,7 +9,9 @@ import pytest
 from oracles import array, close, random_cov
 
 from prodssm.linalg import (
+    bounded_growth,
     cholesky,
+    ridge,
     safe_sqrt,
     sandwich,
     solve_lower,
@@ -116,3 +118,22 @@ def test_psd_solve_of_a_singular_matrix_solves_what_can_be_solved():
     found = solve_psd(array(cov), array(inside))
     assert jnp.isfinite(found).all()
     assert close(array(cov) @ found, inside, scale=10)
+
+
+def test_bounded_growth_shrinks_what_grows_and_leaves_the_rest():
+    turn = np.array([[0.8, -0.9], [0.9, 0.8]])  # grows by 1.2 a step
+    matrix = np.block([[turn, np.zeros((2, 1))], [np.ones((1, 2)), np.array([[0.5]])]])
+    found = bounded_growth(matrix, 0.99)
+    wanted = sorted(np.abs(np.linalg.eigvals(found)))
+    assert np.allclose(wanted, [0.5, 0.99, 0.99])
+    assert np.allclose(np.angle(np.linalg.eigvals(found)).max(), np.angle(np.linalg.eigvals(turn)).max())
+    assert np.allclose(bounded_growth(0.5 * turn, 0.99), 0.5 * turn)
+
+
+def test_ridge_is_least_squares_when_it_hardly_shrinks_and_forgets_when_it_does():
+    rng = np.random.default_rng(0)
+    x, slope = rng.normal(size=(50, 3)), rng.normal(size=(2, 3))
+    found, bias = ridge(x, x @ slope.T + 7.0, 1e-12)
+    assert np.allclose(found, slope)
+    assert np.allclose(bias, 7.0)
+    assert np.abs(ridge(x, x @ slope.T, 1e6)[0]).max() < 1e-5

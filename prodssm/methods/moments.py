@@ -62,14 +62,14 @@ def chosen_order(order: int | None, alone: int) -> int:
 class Flow(eqx.Module):
     """A hidden vector on its way: h = mean + slope (x - E[x]) + N(0, noise), with noise in the cheapest form it still has.
 
-    The noise is `factor @ factor.T + diag(diagonal)` as long as that is smaller than a matrix, which is what a first layer
+    The noise is `factor.T @ factor + diag(diagonal)` as long as that is smaller than a matrix, which is what a first layer
     makes of a low-dimensional state; `dense` afterwards. `cov` is the whole covariance, once a matrix was needed.
     """
 
     mean: Float[Array, " h"]
     slope: Float[Array, "h x"] | None = None  # None: the identity
     diagonal: Float[Array, " h"] | None = None
-    factor: Float[Array, "h r"] | None = None
+    factor: Float[Array, "r h"] | None = None
     dense: Float[Array, "h h"] | None = None
     cov: Float[Array, "h h"] | None = None
 
@@ -80,7 +80,7 @@ class Flow(eqx.Module):
         total = jnp.zeros((self.mean.size, self.mean.size), self.mean.dtype)
         if self.diagonal is not None:
             total = jnp.diag(self.diagonal)
-        return total if self.factor is None else total + self.factor @ self.factor.T
+        return total if self.factor is None else total + self.factor.T @ self.factor
 
     def whole(self, x_cov: Float[Array, "x x"]) -> Float[Array, "h h"]:
         """The covariance as a matrix."""
@@ -97,7 +97,7 @@ class Flow(eqx.Module):
         total = ((self.slope @ x_cov) * self.slope).sum(axis=1)
         if self.diagonal is not None:
             total = total + self.diagonal
-        return total if self.factor is None else total + (self.factor**2).sum(axis=1)
+        return total if self.factor is None else total + (self.factor**2).sum(axis=0)
 
 
 def _with_fresh_weights(network: Network, x: Gaussian, order: int) -> Channel:
@@ -118,8 +118,9 @@ def _linear(layer: Linear, flow: Flow, x_cov: Array) -> Flow:
         return Flow(mean, slope, diagonal=jnp.zeros_like(mean) if own is None else own)
     dense = (weight * flow.diagonal[None, :]) @ weight.T if flow.diagonal is not None else sandwich(weight, flow.noise())
     if flow.factor is not None:
-        mapped = weight @ flow.factor
-        dense = dense + mapped @ mapped.T
+        # In this order a batch of factors and one weight make one product, and nothing has to be turned over for it.
+        mapped = flow.factor @ weight.T
+        dense = dense + mapped.T @ mapped
     # Mapping the whole covariance besides the noise costs nothing: the compiler drops whichever the caller does not use.
     cov = None if flow.cov is None else sandwich(weight, flow.cov)
     if own is not None:
@@ -130,7 +131,7 @@ def _linear(layer: Linear, flow: Flow, x_cov: Array) -> Flow:
 
 def _activate(activation: Activation, flow: Flow, x_cov: Array, order: int) -> Flow:
     """Unit by unit: mean, slope and the exact variance; between units a power series in their correlation (MATH 3, 4)."""
-    shared = x_cov.shape[0] + (0 if flow.factor is None else flow.factor.shape[1])
+    shared = x_cov.shape[0] + (0 if flow.factor is None else flow.factor.shape[0])
     thin = flow.diagonal is not None and (order == 1 or math.comb(shared + order, order) - 1 < flow.mean.size)
     # A matrix that is needed anyway has the variances on its diagonal.
     whole = x_cov if thin else flow.whole(x_cov)
@@ -146,11 +147,11 @@ def _activate(activation: Activation, flow: Flow, x_cov: Array, order: int) -> F
         # For few states slope and noise give the covariance at no more cost, and cancellation cannot set them at odds with it.
         return Flow(found.mean, slope, dense=dense, cov=cov if 2 * x_cov.shape[0] > cov.shape[0] else None)
     diagonal = tilt**2 * flow.diagonal + found.rest
-    columns = [] if flow.factor is None else [tilt[:, None] * flow.factor]
+    rows = [] if flow.factor is None else [flow.factor * tilt[None, :]]
     if order > 1:
         features, own = _features(flow, x_cov, scale, found.curved)
-        columns, diagonal = [*columns, features], diagonal + own
-    return Flow(found.mean, slope, diagonal, jnp.concatenate(columns, axis=1) if columns else None)
+        rows, diagonal = [*rows, features], diagonal + own
+    return Flow(found.mean, slope, diagonal, jnp.concatenate(rows, axis=0) if rows else None)
 
 
 def _bend(found: Expansion, scale: Array, whole: Array, noise: Array) -> tuple[Array, Array]:
@@ -171,17 +172,17 @@ def _bend(found: Expansion, scale: Array, whole: Array, noise: Array) -> tuple[A
 
 
 def _features(flow: Flow, x_cov: Array, scale: Array, coefficients: Float[Array, "k h"]) -> tuple[Array, Array]:
-    """The same sum as factor @ factor.T + diag(own), for units that share only a few directions.
+    """The same sum as factor.T @ factor + diag(own), for units that share only a few directions.
 
     Correlations are then inner products of short vectors u, and powers of inner products are inner products of monomials.
     """
     assert flow.slope is not None
     # A little jitter where directions can be singular: without it their gradient would be lost, or drowned in rounding.
     jitter = float(jnp.finfo(x_cov.dtype).eps) ** 0.5 if x_cov.shape[0] > 1 else 0.0
-    root = flow.slope @ cholesky(x_cov, jitter=jitter)
+    root = (flow.slope @ cholesky(x_cov, jitter=jitter)).T
     if flow.factor is not None:
-        root = jnp.concatenate([root, flow.factor], axis=1)
-    short = (root / scale[:, None]).T
+        root = jnp.concatenate([root, flow.factor], axis=0)
+    short = root / scale[None, :]
     length = jnp.minimum((short**2).sum(axis=0), 1.0)
     orders = range(2, len(coefficients) + 2)
     monomials = [
@@ -194,7 +195,7 @@ def _features(flow: Flow, x_cov: Array, scale: Array, coefficients: Float[Array,
     for d, direction in enumerate(short):
         features = features * powers(direction, tuple(m[d] for m in monomials))
     own = (coefficients**2 * (1 - powers(length, tuple(orders)))).sum(axis=0)
-    return features.T, own
+    return features, own
 
 
 def _with_carried_weights(
