@@ -18,6 +18,7 @@ small are chance.
 
 import tempfile
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ import common
 import numpy as np
 
 from prodssm.datasets import uci
-from prodssm.regressor import DeepStochasticRegressor
+from prodssm.regressor import PRIOR_WEIGHTS, DeepStochasticRegressor
 
 PAPER = {  # NLL and RMSE of the Det. rows and of DSSM
     "local": {
@@ -119,6 +120,55 @@ def select() -> None:
         common.say(f"{candidate:50} {np.mean(best):.4f}")
 
 
+RULES = ("best", "within 0.5", "within 1", *PRIOR_WEIGHTS)
+
+
+def nested(splits: Iterable[int]) -> None:
+    """Score rules for the prior weight on training rows that nothing was chosen on, print the table."""
+    table = common.Table("uci_rules", ("set", "split", "prior_weight"))
+    for split in splits:
+        for name in SMALL:
+            for prior_weight in PRIOR_WEIGHTS:
+                if not table.has(set=name, split=split, prior_weight=prior_weight):
+                    table.add(nested_score(name, split, prior_weight))
+    for rule in RULES:
+        found = [[chosen(rule, name, split, table.rows) for split in splits] for name in SMALL]
+        cells = "  ".join(f"{name} {common.mean_and_error(scores)}" for name, scores in zip(SMALL, found, strict=True))
+        common.say(f"{rule!s:12} {np.mean(found):.4f}  {cells}")
+
+
+def nested_score(name: str, split: int, prior_weight: float) -> dict[str, Any]:
+    """How nine tenths of the training rows of a split, learned with one prior weight, predict the other tenth."""
+    data, (train, _) = uci.load(name), uci.split(name, split)
+    inner, outer = np.split(train, [round(0.9 * len(train))])
+    begin = time.monotonic()
+    model = DeepStochasticRegressor(prior_weight=prior_weight, random_state=split).fit(data.x[inner], data.y[inner])
+    nll = -model.log_prob(data.x[outer], data.y[outer]).mean() - np.log(data.y[inner].std())
+    held = max(1, round(model.validation_fraction * len(inner)))
+    return {
+        "set": name,
+        "split": split,
+        "prior_weight": prior_weight,
+        "held_out": round(max(model.trials_[0][1].validation), 5),
+        "held_out_rows": held,
+        "standard_nll": round(float(nll), 5),
+        "iterations": model.n_iter_,
+        "seconds": round(time.monotonic() - begin, 1),
+        "commit": common.commit(),
+    }
+
+
+def chosen(rule: Any, name: str, split: int, rows: list[dict[str, str]]) -> float:
+    """The score of the prior weight that a rule takes: a fixed one, or the largest that is not clearly worse than the best."""
+    mine = [row for row in rows if (row["set"], row["split"]) == (name, str(split))]
+    if isinstance(rule, float):
+        return next(float(row["standard_nll"]) for row in mine if float(row["prior_weight"]) == rule)
+    factor = 0.0 if rule == "best" else float(rule.split()[1])
+    best = max(float(row["held_out"]) for row in mine)
+    good = [row for row in mine if float(row["held_out"]) >= best - factor / float(row["held_out_rows"]) ** 0.5]
+    return float(max(good, key=lambda row: float(row["prior_weight"]))["standard_nll"])
+
+
 def held_out(name: str, candidate: str, prior_weight: float, settings: dict[str, Any]) -> dict[str, Any]:
     """The best log density, in standard units, of held-out training rows."""
     data, (train, _) = uci.load(name), uci.split(name, 0)
@@ -148,16 +198,20 @@ def main() -> None:
     parser.add_argument("--weights", default="local,global,point")
     parser.add_argument("--splits", default="0-19")
     parser.add_argument("--select", action="store_true", help="compare settings on held-out training rows")
-    chosen = parser.parse_args()
-    if chosen.select:
+    parser.add_argument("--rules", action="store_true", help="compare rules for the prior weight on training rows")
+    asked = parser.parse_args()
+    if asked.select:
         select()
         return
-    if chosen.quick:
+    if asked.rules:
+        nested(numbers(asked.splits))
+        return
+    if asked.quick:
         common.smoke(lambda: learn("boston", 0, "local", iterations=2, prior_weight=0.3))
         return
-    table, sets, kinds = common.Table("uci", ("set", "split", "weights")), chosen.sets.split(","), chosen.weights.split(",")
+    table, sets, kinds = common.Table("uci", ("set", "split", "weights")), asked.sets.split(","), asked.weights.split(",")
     for name in sets:
-        for split in numbers(chosen.splits):
+        for split in numbers(asked.splits):
             # Weights that are drawn once are learned as redrawn ones first: that part is not learned again for them.
             with tempfile.TemporaryDirectory() as folder:
                 for weights in kinds:

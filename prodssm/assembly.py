@@ -27,7 +27,7 @@ START_PROCESS_VAR = 0.01
 START_MEASUREMENT_VAR = 0.1
 RESIDUAL_SCALE = 0.1  # a residual network starts close to standing still
 LEAST_NOISE = 1e-6
-QUIET = 0.01  # share of the noise that a linear model leaves which its start has: training makes it louder
+QUIET = 0.5  # share of the noise that a linear model leaves which goes to weights, and to process noise
 SLOWEST = 0.99  # largest growth of a linear start per step
 BEYOND, CLOUD = 3.0, 2000  # how far, in standard units, and at how many points a network starts as a linear map
 

@@ -85,6 +85,7 @@ class ProDSSM(BaseEstimator):
             for a long time trains with short horizons, which is fast, and judges by long ones.
         calibrate: Whether that share also says how large a constant process noise is: models are too sure of what they were
             not trained on.
+        linear_start: With emission="linear", whether to start as the linear model that linear algebra finds.
         restarts: How often to train from new random weights; the best is kept.
         noise_floor: Least measurement variance that is learned, as a share of a channel's variance.
         order: Truncation order of the moment method; None chooses.
@@ -134,6 +135,7 @@ class ProDSSM(BaseEstimator):
         patience: int = 200,
         validation_horizons: Sequence[int] | None = None,
         calibrate: bool = True,
+        linear_start: bool = True,
         restarts: int = 1,
         noise_floor: float = 1e-6,
         order: int | None = None,
@@ -151,7 +153,8 @@ class ProDSSM(BaseEstimator):
         self.iterations, self.refine, self.learning_rate = iterations, refine, learning_rate
         self.schedule, self.batch = schedule, batch
         self.window, self.validation, self.patience = window, validation, patience
-        self.validation_horizons, self.calibrate, self.restarts = validation_horizons, calibrate, restarts
+        self.validation_horizons, self.calibrate = validation_horizons, calibrate
+        self.linear_start, self.restarts = linear_start, restarts
         self.noise_floor, self.order, self.rank, self.samples = noise_floor, order, rank, samples
         self.checkpoint, self.progress, self.seed = checkpoint, progress, seed
 
@@ -184,7 +187,7 @@ class ProDSSM(BaseEstimator):
         best = -np.inf
         for restart in range(self.restarts):
             start = assemble(settings, columns, u_size, noise, key=jr.key(self.seed + 1_000_003 * restart))
-            if settings.emission == "linear":
+            if self.linear_start and settings.emission == "linear":
                 start = acquainted(start, training)
             self._require_room(start, training)
             found, history, last = self._train(start, recipe, training, held_out, restart)

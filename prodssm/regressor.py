@@ -27,7 +27,7 @@ from prodssm.persistence import flatten, plain, restore, write
 from prodssm.regression import METHODS, TOGETHER, Plan, Rows, RowsTask, predict_rows
 from prodssm.training import History, Recipe, Stage, maximise, stages_of
 
-PRIOR_WEIGHTS = (0.03, 0.1, 0.3, 1.0)  # that "auto" chooses from
+PRIOR_WEIGHTS = (0.03, 0.1, 0.3, 1.0, 3.0)  # that "auto" chooses from
 RIDGE = 0.1  # of the linear regression that training starts from, in standard units
 USUAL_PRIOR_WEIGHT = 0.3  # where there are too few rows to choose on
 FEWEST = 10  # rows that can be split into some to learn from and some to choose on

@@ -89,21 +89,45 @@ def settings() -> str:
     found, body = rows("sysid_settings"), []
     sets = list(dict.fromkeys(row["data"] for row in found))
     for candidate in dict.fromkeys(row["candidate"] for row in found):
-        scores = {row["data"]: float(row["standard_nll"]) for row in found if row["candidate"] == candidate}
-        mean = f"{np.mean(list(scores.values())):.3f}" if len(scores) == len(sets) else "not all run"
-        body.append([candidate, *[f"{scores[name]:.3f}" if name in scores else "" for name in sets], mean])
-    return table(["candidate", *sets, "mean"], body)
+        mine = [row for row in found if row["candidate"] == candidate]
+        each = [[row for row in mine if row["data"] == name] for name in sets]
+        body.append(
+            [candidate, *[summary(part, "standard_nll") if part else "" for part in each], summary(mine, "standard_nll")]
+        )
+    return table(["candidate", *sets, "all"], body)
 
 
-def uci() -> str:
+def uci(file: str) -> str:
     """Regression with deep stochastic layers."""
     experiment, body = importlib.import_module("uci"), []
-    for name, weights in dict.fromkeys((row["set"], row["weights"]) for row in rows("uci")):
-        found = [row for row in rows("uci") if (row["set"], row["weights"]) == (name, weights)]
+    for name, weights in dict.fromkeys((row["set"], row["weights"]) for row in rows(file)):
+        found = [row for row in rows(file) if (row["set"], row["weights"]) == (name, weights)]
         nll, rmse = (str(value) for value in experiment.PAPER[weights][name])
         cells = [summary(found, "nll"), nll, summary(found, "rmse"), rmse, summary(found, "seconds")]
         body.append([name, weights, str(len(found)), *cells])
     return table(["data", "weights", "splits", "NLL", "paper", "RMSE", "paper", "seconds per fit"], body)
+
+
+def uci_settings() -> str:
+    """Candidates for regression, by held-out training rows of the first split; the better of two prior weights."""
+    found, body = rows("uci_settings"), []
+    sets = list(dict.fromkeys(row["set"] for row in found))
+    for candidate in dict.fromkeys(row["candidate"] for row in found):
+        mine = [row for row in found if row["candidate"] == candidate]
+        best = [max(float(row["log_density"]) for row in mine if row["set"] == name) for name in sets]
+        seconds = sum(float(row["seconds"]) for row in mine)
+        body.append([candidate, *[f"{score:.3f}" for score in best], f"{np.mean(best):.3f}", f"{seconds:.0f}"])
+    return table(["candidate", *sets, "mean", "seconds"], body)
+
+
+def uci_rules() -> str:
+    """Rules for the prior weight, by the negative log likelihood of training rows that nothing was chosen on."""
+    experiment, found, body = importlib.import_module("uci"), rows("uci_rules"), []
+    splits = sorted({int(row["split"]) for row in found})
+    for rule in experiment.RULES if found else ():
+        scores = [[experiment.chosen(rule, name, split, found) for split in splits] for name in experiment.SMALL]
+        body.append([str(rule), *[f"{np.mean(each):.3f}" for each in scores], f"{np.mean(scores):.3f}"])
+    return table(["rule", *experiment.SMALL, "mean"], body)
 
 
 def recipe(weights: str) -> str:
@@ -119,7 +143,10 @@ TABLES: dict[str, Callable[[], str]] = {
     "filtering": filtering,
     "sysid": sysid,
     "settings": settings,
-    "uci": uci,
+    "uci": partial(uci, "uci"),
+    "uci first": partial(uci, "uci_first"),
+    "uci settings": uci_settings,
+    "uci rules": uci_rules,
     "recipe": partial(recipe, "local"),
     "recipe global": partial(recipe, "global"),
 }
