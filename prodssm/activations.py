@@ -21,6 +21,7 @@ from jax.scipy.special import erf, erfc, log_ndtr, ndtr
 from jaxtyping import Array, Float
 
 from prodssm.checks import require_finite, require_integer
+from prodssm.linalg import settle
 from prodssm.quadrature import (
     Units,
     derivative,
@@ -147,7 +148,7 @@ def _relu_shape(mean, std, order, leak) -> _ReluShape:
     outside = 0.5 * erfc(-below / math.sqrt(2))
     cdf, pdf = jnp.where(ratio > 0, 1 - outside, outside), normal_pdf(ratio)
     signs = np.array([(1 - leak) * (-1) ** k / _root_factorial(k) for k in range(2, order + 1)])
-    curved = hermite_rows(ratio, signs) * pdf[None, :]
+    curved = settle(hermite_rows(ratio, signs) * pdf[None, :])
     hinge = pdf + below * outside
     beyond_slope = (1 + below**2) * outside + below * pdf - hinge**2 - outside**2
     rest = jnp.maximum((1 - leak) ** 2 * beyond_slope - (curved**2).sum(axis=0), 0.0)
