@@ -123,8 +123,9 @@ def uci_settings() -> str:
 def uci_rules() -> str:
     """Rules for the prior weight, by the negative log likelihood of training rows that nothing was chosen on."""
     experiment, found, body = importlib.import_module("uci"), rows("uci_rules"), []
-    splits = sorted({int(row["split"]) for row in found})
-    for rule in experiment.RULES if found else ():
+    whole = len(experiment.SMALL) * len(experiment.PRIOR_WEIGHTS)
+    splits = sorted({int(row["split"]) for row in found if sum(row["split"] == other["split"] for other in found) == whole})
+    for rule in experiment.RULES if splits else ():
         scores = [[experiment.chosen(rule, name, split, found) for split in splits] for name in experiment.SMALL]
         body.append([str(rule), *[f"{np.mean(each):.3f}" for each in scores], f"{np.mean(scores):.3f}"])
     return table(["rule", *experiment.SMALL, "mean"], body)
