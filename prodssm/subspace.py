@@ -21,7 +21,7 @@ class Guess:
     """States of unit variance, and what they are to explain.
 
     Attributes:
-        seen: States, and the observations at the same times; only those that are complete.
+        seen: States, and the observations at the same times, gaps interpolated.
         moves: States and controls, and the states that followed.
         dt: The time that each move took.
     """
@@ -55,18 +55,15 @@ def guess_states(series: Sequence[Series], size: int) -> Guess | None:
 
 def _joined(states: Sequence[Float[np.ndarray, "_ x"]], series: Sequence[Series]) -> Guess:
     """The states of all series, from step `LAGS` of each on."""
-    seen_x, seen_y, before, after, times = [], [], [], [], []
+    seen, before, after, times = [], [], [], []
     for x, each in zip(states, series, strict=True):
         at = slice(LAGS, LAGS + len(x))
-        y = np.asarray(each.y, float)[at]
-        whole = np.isfinite(y).all(axis=1)
-        seen_x.append(x[whole])
-        seen_y.append(y[whole])
+        seen.append(_filled(np.asarray(each.y, float))[at])
         before.append((x if each.u is None else np.concatenate([x, np.asarray(each.u, float)[at]], axis=1))[:-1])
         after.append(x[1:])
         times.append(np.asarray(each.dt, float)[at][:-1])
     join = np.concatenate
-    return Guess((join(seen_x), join(seen_y)), (join(before), join(after)), join(times))
+    return Guess((join(states), join(seen)), (join(before), join(after)), join(times))
 
 
 def _windows(series: Series) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -64,5 +64,9 @@ def test_missing_values_are_interpolated_and_short_series_leave_a_model_as_it_wa
     series = simulated(400)
     gaps = ps.Series(jnp.asarray(series.y).at[100:110].set(jnp.nan), series.u)
     assert np.isfinite(np.asarray(started(gaps).transition.weights.mean)).all()
+    # Two channels that are never seen together, and one that never changes.
+    y = jnp.concatenate([series.y, series.y, jnp.zeros_like(series.y)], axis=1)
+    apart = ps.Series(y.at[::2, 0].set(jnp.nan).at[1::2, 1].set(jnp.nan), series.u)
+    assert np.isfinite(np.asarray(started(apart).transition.weights.mean)).all()
     assert guess_states([simulated(3 * LAGS)], 2) is None
     assert guess_states([simulated(40)], 2) is None
