@@ -47,7 +47,7 @@ CANDIDATES: dict[str, dict[str, Any]] = {
     "linear start, to 100": USUAL | FAR | HELD_OUT,
 }
 SEEDS = 3
-SETTINGS = CANDIDATES["random start"]  # what --select found so far
+SETTINGS = CANDIDATES["random start"]  # until --select has run to its end
 
 
 def run_free(model: ps.ProDSSM, test: ps.Series) -> dict[str, float]:

@@ -28,7 +28,6 @@ START_MEASUREMENT_VAR = 0.1
 RESIDUAL_SCALE = 0.1  # a residual network starts close to standing still
 LEAST_NOISE = 1e-6
 QUIET = 0.5  # share of the noise that a linear model leaves which goes to weights, and to process noise
-SLOWEST = 0.99  # largest growth of a linear start per step
 BEYOND, CLOUD = 3.0, 2000  # how far, in standard units, and at how many points a network starts as a linear map
 
 
@@ -89,8 +88,7 @@ def assemble(
     settings.check(y.shape[1])
     keys = jr.split(key, 3)
     x, dtype = settings.latent_dim, y.dtype
-    mirrored = settings.emission == "linear"  # for `acquainted`
-    transition = Network.mlp((x + u_size, *settings.hidden, x), settings.activation, key=keys[0], spread=1.0, mirrored=mirrored)
+    transition = Network.mlp((x + u_size, *settings.hidden, x), settings.activation, key=keys[0], spread=1.0)
     if settings.residual:
         transition = transition.scaled(RESIDUAL_SCALE)
     noise: Any = jnp.full(x, START_PROCESS_VAR, dtype)
@@ -132,7 +130,7 @@ def acquainted(model: StateSpaceModel, series: Sequence[Series]) -> StateSpaceMo
     """The same model, moved to the linear one that subspace identification finds: its means, and how far off these are.
 
     Args:
-        model: With a linear emission; hidden units of its transition stay as they were drawn.
+        model: With a linear emission; half of the hidden units of its transition stay as they were drawn.
         series: Standardised. If they are too short to tell anything, the model stays as it is.
     """
     found = guess_states(series, model.x_size)
@@ -143,13 +141,15 @@ def acquainted(model: StateSpaceModel, series: Sequence[Series]) -> StateSpaceMo
     states = inputs[:, : model.x_size]
     moves = (following - states) / found.dt[:, None] if model.residual else following
     slope, bias = ridge(inputs, moves)
-    noise = np.maximum((moves - inputs @ slope.T - bias).var(axis=0), LEAST_NOISE)
-    # Data are no proof of growth: a state is forgotten in the long run.
+    # Data are no proof of growth.
     still = np.eye(len(slope), slope.shape[1]) * model.residual
-    slope[:, : model.x_size] = bounded_growth((slope + still)[:, : model.x_size], SLOWEST) - still[:, : model.x_size]
+    slope[:, : model.x_size] = bounded_growth((slope + still)[:, : model.x_size], 1.0) - still[:, : model.x_size]
+    rest = moves - inputs @ slope.T - bias
+    noise = np.maximum((rest * found.dt[:, None] ** 0.5 if model.residual else rest).var(axis=0), LEAST_NOISE)
     # Told at random points that reach beyond the data, or a network would swing between and behind them.
     cloud = BEYOND * np.random.default_rng(0).normal(size=(CLOUD, slope.shape[1]))
-    transition = _as_sure_as(model.transition.fitted(cloud, cloud @ slope.T + bias), inputs, QUIET * noise)
+    transition = model.transition.mirrored().fitted(cloud, cloud @ slope.T + bias)
+    transition = _as_sure_as(transition, inputs, QUIET * noise)
     parts: Any = [emission, transition]
     where = [lambda m: m.emission, lambda m: m.transition]
     if model.log_process_noise is not None:

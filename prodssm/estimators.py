@@ -187,9 +187,9 @@ class ProDSSM(BaseEstimator):
         best = -np.inf
         for restart in range(self.restarts):
             start = assemble(settings, columns, u_size, noise, key=jr.key(self.seed + 1_000_003 * restart))
+            self._require_room(start, training)
             if self.linear_start and settings.emission == "linear":
                 start = acquainted(start, training)
-            self._require_room(start, training)
             found, history, last = self._train(start, recipe, training, held_out, restart)
             reached = max((v for v in last.validation or last.objective if np.isfinite(v)), default=-np.inf)
             if restart == 0 or reached > best:
@@ -322,6 +322,12 @@ class ProDSSM(BaseEstimator):
             raise ValueError(
                 f"data must have observations after the first of a series, in the part to learn from and in the part that "
                 f"validation={self.validation} holds out; give more data, or validation=0"
+            )
+        if held_out is not None and not held_out.reached(self._recipe().judge):
+            name = "horizons" if self.validation_horizons is None else "validation_horizons"
+            raise ValueError(
+                f"{name} must reach observations that validation={self.validation} holds out, got {getattr(self, name)} for "
+                f"series of at most {held_out.frames.dt.shape[1]} steps; give shorter horizons, or more data"
             )
         return training, held_out
 

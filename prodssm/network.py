@@ -43,7 +43,6 @@ class Network(eqx.Module):
         key: PRNGKeyArray,
         log_var: float = START_LOG_VAR,
         spread: float | None = None,
-        mirrored: bool = False,
     ) -> "Network":
         """A network of these layer sizes with random means (He et al. for the weights, uniform biases).
 
@@ -54,8 +53,6 @@ class Network(eqx.Module):
             key: Randomness for the means.
             log_var: Log variance that every weight and bias starts with.
             spread: If given, units of the first layer bend where inputs are, at points drawn from N(0, spread^2).
-            mirrored: Whether the second half of every hidden layer is the first half's mirror image, so that with most
-                activations linear functions are among those that the first hidden layer spans.
 
         Returns:
             The network.
@@ -73,11 +70,6 @@ class Network(eqx.Module):
         if spread is not None and len(sizes) > 2:
             at = spread * jr.normal(jr.fold_in(key, len(sizes)), weights[0].shape)
             biases[0] = -(weights[0] * at).sum(axis=1)
-        if mirrored:
-            for l in range(len(sizes) - 2):
-                half = sizes[l + 1] // 2
-                weights[l] = jnp.concatenate([weights[l][: -half or None], -weights[l][:half]])
-                biases[l] = jnp.concatenate([biases[l][: -half or None], -biases[l][:half]])
         if not uncertain:
             return cls.from_arrays(weights, biases, activation)
         constant = float(np.exp(log_var))
@@ -181,6 +173,26 @@ class Network(eqx.Module):
         moved = Linear(last.weight, last.bias + bias, last.weight_log_var, last.bias_log_var)
         return self._replace([*self.linears[:-1], moved])
 
+    def mirrored(self) -> "Network":
+        """The same network, half of its hidden units mirror images of the other half if that makes linear maps easy for it.
+
+        That is so where act(z) - act(-z) is a multiple of z, as for relu and its relatives. An odd or even activation would
+        only make copies of units, and keeps those that it has.
+        """
+        if len(self.linears) == 1 or not all(
+            _is_linear_in_pairs(layer) for layer in self.layers if isinstance(layer, Activation)
+        ):
+            return self
+        *inner, last = self.linears
+
+        def fold(layer: Linear) -> Linear:
+            half = layer.bias.size // 2
+            kept = layer.bias.size - half
+            weight, bias = (jnp.concatenate([part[:kept], -part[:half]]) for part in (layer.weight, layer.bias))
+            return Linear(weight, bias, layer.weight_log_var, layer.bias_log_var)
+
+        return self._replace([*(fold(layer) for layer in inner), last])
+
     def calmer(self, factor: float) -> "Network":
         """The same network with the variances of its weights multiplied by a factor."""
         change = float(np.log(factor))
@@ -222,6 +234,14 @@ class Network(eqx.Module):
     def _replace(self, linears: Sequence[Linear]) -> "Network":
         fresh = iter(linears)
         return Network(tuple(next(fresh) if isinstance(layer, Linear) else layer for layer in self.layers))
+
+
+def _is_linear_in_pairs(activation: Activation) -> bool:
+    """Whether a unit and its mirror image differ by a linear function, without being copies of each other."""
+    z = jnp.linspace(0.1, 3.0, 7)
+    up, down = activation(z), activation(-z)
+    copies = jnp.allclose(up, down) or jnp.allclose(up, -down)
+    return bool(jnp.allclose((up - down) / z, (up - down)[0] / z[0]) and not copies)
 
 
 def _arrays(name: str, values: Sequence[Any], ndim: int) -> list[Array]:

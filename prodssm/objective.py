@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from prodssm.checks import require_integer
 from prodssm.gaussian import Gaussian
@@ -85,16 +85,28 @@ class Objective(NamedTuple):
         """
         length, longest = frames.dt.size, max(self.horizons)
         if (self.horizons, self.score) == ((1,), "evidence"):
-            return walk(finder, frames)[1][2].at[0].set(0.0), np.minimum(np.arange(length), 1.0)
-        starts = np.arange(0, length, self.stride)
+            return walk(finder, frames)[1][2].at[0].set(0.0), self.reach(length)
+        starts = self.starts(length)
         filtered = jax.tree.map(lambda leaf: leaf[starts], walk(finder, frames, keep_channels=True)[1][0])
         ahead = jax.vmap(lambda belief, t: self._ahead(finder, frames, belief, t, longest))(filtered, jnp.asarray(starts))
-        total, count = jnp.zeros(length, frames.y.dtype), np.zeros(length)
+        total = jnp.zeros(length, frames.y.dtype)
         for h in self.horizons:
             reached = starts + h < length
             total = total.at[starts[reached] + h].add(ahead[reached, h - 1])
-            count[starts[reached] + h] += 1
-        return total, count
+        return total, self.reach(length)
+
+    def starts(self, length: int) -> Int[np.ndarray, " starts"]:
+        """Where forecasts start."""
+        return np.arange(0, length, self.stride)
+
+    def reach(self, length: int) -> Float[np.ndarray, " time"]:
+        """How often each observation of a series is foreseen."""
+        if (self.horizons, self.score) == ((1,), "evidence"):
+            return np.minimum(np.arange(length), 1.0)
+        count = np.zeros(length)
+        for h in self.horizons:
+            count[(at := self.starts(length) + h)[at < length]] += 1
+        return count
 
     def _ahead(self, finder: Finder, frames: Frames, belief: Belief, start: Array, longest: int) -> Float[Array, " h"]:
         """How well the observations that follow were foreseen at one time."""

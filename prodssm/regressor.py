@@ -290,7 +290,10 @@ class DeepStochasticRegressor(RegressorMixin, BaseEstimator):
         order = np.random.default_rng(self._seed).permutation(len(X))
         x, y = self._x_units.apply(X)[order], self._y_units.apply(targets)[order]
         start = self._shape.start(x, y, key=jr.fold_in(jr.key(self._seed), 0))
-        return x, y, start, stages_of(self.weights, recipe, plain(self.refine))
+        stages = stages_of(self.weights, recipe, plain(self.refine))
+        if not self.early_stopping:
+            stages = [(kind, replace(each, patience=each.iterations + 1)) for kind, each in stages]
+        return x, y, start, stages
 
     def _search(self, start: StateSpaceModel, x: np.ndarray, y: np.ndarray, stages: list[Stage]) -> list[Trial]:
         """The best prior weight and number of iterations, by rows that were not trained on; stage by stage."""
@@ -379,8 +382,7 @@ class DeepStochasticRegressor(RegressorMixin, BaseEstimator):
             raise ValueError(f"validation_fraction must lie between 0 and 1, got {self.validation_fraction}")
         names = ("iterations", "learning_rate", "schedule", "patience")
         settings = {name: plain(getattr(self, name)) for name in names}
-        recipe = Recipe(batch=plain(self.batch_size), **settings).check()
-        return recipe if self.early_stopping else replace(recipe, patience=recipe.iterations + 1)
+        return Recipe(batch=plain(self.batch_size), **settings).check()
 
     # ------------------------------------------------------------------ predictions
 

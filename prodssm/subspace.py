@@ -6,9 +6,10 @@ directions of the past that explain most of it are states. Linear algebra alone;
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 from prodssm.linalg import principal_axes, ridge
 from prodssm.series import Series
@@ -42,7 +43,7 @@ def guess_states(series: Sequence[Series], size: int) -> Guess | None:
     if not series:
         return None
     parts = [_windows(each) for each in series]
-    past, future, controls = (np.concatenate(columns) for columns in zip(*parts, strict=True))
+    past, future, controls = (np.concatenate([part[n][part.known] for part in parts]) for n in range(3))
     if len(past) < 2 * (past.shape[1] + controls.shape[1]) or min(past.shape[1], future.shape[1]) < size:
         return None
     slope = ridge(np.concatenate([past, controls], axis=1), future)[0][:, : past.shape[1]]
@@ -50,31 +51,45 @@ def guess_states(series: Sequence[Series], size: int) -> Guess | None:
     explained = (past - center) @ slope.T
     axes = principal_axes(explained, size)
     axes = axes / np.maximum((explained @ axes.T).std(axis=0), 1e-6)[:, None]
-    return _joined([(part[0] - center) @ slope.T @ axes.T for part in parts], series)
+    return _joined([(part.past - center) @ slope.T @ axes.T for part in parts], parts, series)
 
 
-def _joined(states: Sequence[Float[np.ndarray, "_ x"]], series: Sequence[Series]) -> Guess:
-    """The states of all series, from step `LAGS` of each on."""
-    seen, before, after, times = [], [], [], []
-    for x, each in zip(states, series, strict=True):
-        at = slice(LAGS, LAGS + len(x))
-        seen.append(_filled(np.asarray(each.y, float))[at])
-        before.append((x if each.u is None else np.concatenate([x, np.asarray(each.u, float)[at]], axis=1))[:-1])
-        after.append(x[1:])
-        times.append(np.asarray(each.dt, float)[at][:-1])
+class Windows(NamedTuple):
+    """One row per step that has a past and a future, gaps interpolated; `known` where most of both was really seen."""
+
+    past: Float[np.ndarray, "n p"]
+    future: Float[np.ndarray, "n f"]
+    controls: Float[np.ndarray, "n c"]
+    known: Bool[np.ndarray, " n"]
+
+
+def _joined(states: Sequence[Float[np.ndarray, "_ x"]], parts: Sequence[Windows], series: Sequence[Series]) -> Guess:
+    """The states of all series, from step `LAGS` of each on, where they are known."""
+    shown, seen, before, after, times = [], [], [], [], []
+    for x, part, each in zip(states, parts, series, strict=True):
+        at, move = slice(LAGS, LAGS + len(x)), part.known[1:] & part.known[:-1]
+        shown.append(x[part.known])
+        seen.append(part.future[part.known, : each.y.shape[1]])
+        before.append((x if each.u is None else np.concatenate([x, np.asarray(each.u, float)[at]], axis=1))[:-1][move])
+        after.append(x[1:][move])
+        times.append(np.asarray(each.dt, float)[at][:-1][move])
     join = np.concatenate
-    return Guess((join(states), join(seen)), (join(before), join(after)), join(times))
+    return Guess((join(shown), join(seen)), (join(before), join(after)), join(times))
 
 
-def _windows(series: Series) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Past, future and the controls in between, one row per step that has both."""
-    y = _filled(np.asarray(series.y, float))
+def _windows(series: Series) -> Windows:
+    """The windows of one series."""
+    gappy = np.asarray(series.y, float)
+    y, seen = _filled(gappy), np.isfinite(gappy).mean(axis=1)
     u = np.zeros((len(y), 0)) if series.u is None else np.asarray(series.u, float)
     both = np.concatenate([y, u], axis=1)
     steps = np.arange(LAGS, len(y) - LAGS + 1)
     past = np.concatenate([both[steps - n] for n in range(1, LAGS + 1)], axis=1)
     future = np.concatenate([y[steps + n] for n in range(LAGS)], axis=1)
-    return past, future, np.concatenate([u[steps + n] for n in range(LAGS - 1)], axis=1)
+    controls = np.concatenate([u[steps + n] for n in range(LAGS - 1)], axis=1)
+    # Straight lines over gaps would pass for slow and noiseless motion.
+    known = np.mean([seen[steps + n] for n in range(-LAGS, LAGS)], axis=0) >= 0.5
+    return Windows(past, future, controls, known)
 
 
 def _filled(y: Float[np.ndarray, "time y"]) -> Float[np.ndarray, "time y"]:

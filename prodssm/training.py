@@ -29,7 +29,7 @@ from prodssm.series import Frames, Series, stack
 
 CHUNK = 25  # iterations per compiled call; progress, validation and checkpoints come between two of them
 SCHEDULES = ("constant", "cosine")
-LOUDER = (0.25, 1.0, 4.0, 16.0, 64.0, 256.0)  # multiples of the process noise that a held-out part may ask for
+MULTIPLES = (1.0, 0.25, 4.0, 16.0, 64.0, 256.0)  # multiples of the process noise that a held-out part may ask for
 REFINE_RATE = 0.2  # of the learning rate, once weights that were redrawn at every step are drawn once
 
 
@@ -168,6 +168,11 @@ class Data(eqx.Module):
         scored = (np.arange(frames.dt.shape[1])[None, :] >= first[:, None]).astype(frames.y.dtype)
         observed = float((np.isfinite(np.asarray(frames.y)) * scored[:, :, None]).sum())
         return cls(frames, jnp.asarray(lengths), jnp.asarray(scored), observed)
+
+    def reached(self, objective: Objective) -> bool:
+        """Whether any observation that counts is foreseen."""
+        count = objective.reach(self.frames.dt.shape[1])
+        return bool((np.isfinite(np.asarray(self.frames.y)).any(axis=-1) * np.asarray(self.scored) * count[None, :]).any())
 
     def batch(self, members: Array, starts: Array, window: int | None) -> tuple[Frames, Array]:
         """Some of the series, or a window of each."""
@@ -323,17 +328,11 @@ def maximise(
     clock = time.monotonic() - (history.seconds[-1] if history.seconds else 0.0)
     done = sum(history.iterations[-1:])
     bar = tqdm(total=limit, initial=done, disable=not progress, desc="training", unit="it")
-
-    def advance(length: int) -> tuple[Progress, Array, Array]:
-        counts = (jnp.asarray(np.int32(count)) for count in (done + length, length))
-        return _run_chunk(run, task.compiled(), jr.fold_in(key, done), *counts)
-
     try:
-        if task.validated and not done:
-            run, _, _ = advance(0)  # the start may be better than all that follows
         while not _is_over(run, history, task) and done < limit:
-            length = min(CHUNK, limit - done)
-            run, objective, value = advance(length)
+            length = (limit - done) % CHUNK or CHUNK  # a short chunk comes first, so that the last mean is over a whole one
+            counts = (jnp.asarray(np.int32(count)) for count in (done + length, length))
+            run, objective, value = _run_chunk(run, task.compiled(), jr.fold_in(key, done), *counts)
             done += length
             history.iterations.append(done)
             history.objective.append(float(objective))
@@ -380,7 +379,7 @@ class Task(Goal):
             return learned, objective
         if not self.recipe.calibrate or learned.log_process_noise is None:
             return learned, self.foreseen(learned)
-        louder = jnp.log(jnp.asarray(LOUDER, learned.log_process_noise.dtype))
+        louder = jnp.log(jnp.asarray(MULTIPLES, learned.log_process_noise.dtype))
 
         def with_noise(change: Array) -> Any:
             return eqx.tree_at(lambda m: m.log_process_noise, learned, learned.log_process_noise + change)
@@ -426,7 +425,7 @@ def _run_chunk(run: Progress, task: Goal, key: PRNGKeyArray, done: Array, length
     objective = total / length
     kept, value = task.worth(mean if task.averaged else learned, objective, done)
     # The objective was that of the parameters before the last update, which may have spoilt them.
-    sound = jnp.stack([~jnp.isnan(leaf).any() for leaf in jax.tree.leaves(learned)]).all()
+    sound = jnp.stack([~jnp.isnan(leaf).any() for leaf in jax.tree.leaves(kept)]).all()
     better = (value > run.best_value) & sound
     best = jax.tree.map(lambda new, old: jnp.where(better, new, old), kept, run.best)
     best_value = jnp.where(better, value, run.best_value)

@@ -36,8 +36,9 @@ def rows(name: str) -> list[dict[str, str]]:
 def summary(found: list[dict[str, str]], column: str) -> str:
     """Mean and standard error."""
     values = np.array([float(row[column]) for row in found])
-    error = values.std(ddof=1) / np.sqrt(len(values)) if len(values) > 1 else float("nan")
-    return f"{values.mean():.3f} ({error:.3f})"
+    if len(values) == 1:
+        return f"{values[0]:.3f}"
+    return f"{values.mean():.3f} ({values.std(ddof=1) / np.sqrt(len(values)):.3f})"
 
 
 def table(head: list[str], body: list[list[str]]) -> str:
@@ -110,7 +111,7 @@ def uci(file: str) -> str:
 
 def uci_settings() -> str:
     """Candidates for regression, by held-out training rows of the first split; the better of two prior weights."""
-    found, body = rows("uci_settings"), []
+    found, body = [*rows("uci_settings_first"), *rows("uci_settings")], []
     sets = list(dict.fromkeys(row["set"] for row in found))
     for candidate in dict.fromkeys(row["candidate"] for row in found):
         mine = [row for row in found if row["candidate"] == candidate]
@@ -123,8 +124,9 @@ def uci_settings() -> str:
 def uci_rules() -> str:
     """Rules for the prior weight, by the negative log likelihood of training rows that nothing was chosen on."""
     experiment, found, body = importlib.import_module("uci"), rows("uci_rules"), []
-    whole = len(experiment.SMALL) * len(experiment.PRIOR_WEIGHTS)
-    splits = sorted({int(row["split"]) for row in found if sum(row["split"] == other["split"] for other in found) == whole})
+    done = {(row["set"], row["split"], float(row["prior_weight"])) for row in found}
+    wanted = [(name, weight) for name in experiment.SMALL for weight in experiment.PRIOR_WEIGHTS]
+    splits = [n for n in range(20) if all((name, str(n), weight) in done for name, weight in wanted)]
     for rule in experiment.RULES if splits else ():
         scores = [[experiment.chosen(rule, name, split, found) for split in splits] for name in experiment.SMALL]
         body.append([str(rule), *[f"{np.mean(each):.3f}" for each in scores], f"{np.mean(scores):.3f}"])

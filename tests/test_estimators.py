@@ -967,6 +967,11 @@ def held_out_score(model, data, louder=1.0):
     )
 
 
+def test_a_held_out_part_that_no_horizon_reaches_is_refused():
+    with pytest.raises(ValueError, match="validation_horizons must reach"):
+        ps.ProDSSM(**CHEAP, validation=0.2, validation_horizons=(400,)).fit(wave())
+
+
 def test_a_held_out_part_says_how_large_the_process_noise_is():
     rng = np.random.default_rng(3)
     # Much quieter while it is learned than afterwards.

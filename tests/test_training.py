@@ -55,7 +55,7 @@ def test_training_improves_and_leaves_alone_what_is_fixed():
     start = model()
     found, history = run(spec=trainable(start, measurement_noise=False))
     assert history.objective[-1] > history.objective[0]
-    assert history.iterations == [25, 50, 60]
+    assert history.iterations == [10, 35, 60]  # the short chunk first
     assert (found.log_measurement_noise == start.log_measurement_noise).all()
     assert (found.log_process_noise != start.log_process_noise).all()
 
