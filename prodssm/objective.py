@@ -67,12 +67,12 @@ class Objective(NamedTuple):
     score: str = "evidence"
     stride: int = 1
 
-    def check(self) -> "Objective":
-        """Itself, or an error."""
+    def check(self, name: str = "horizons") -> "Objective":
+        """Itself, or an error, in which the horizons have this name."""
         if not self.horizons or len(set(self.horizons)) < len(self.horizons):
-            raise ValueError(f"horizons must be one or more different numbers of steps, got {self.horizons}")
+            raise ValueError(f"{name} must be one or more different numbers of steps, got {self.horizons}")
         for steps in self.horizons:
-            require_integer("horizons", steps, least=1)
+            require_integer(name, steps, least=1)
         require_integer("stride", self.stride, least=1)
         if self.score not in SCORES:
             raise ValueError(f"score must be one of {', '.join(SCORES)}; got {self.score!r}")

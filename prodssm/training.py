@@ -111,7 +111,7 @@ class Recipe:
         if self.window is not None:
             require_integer("window", self.window, least=2)
         self.objective.check()
-        self.judge.check()
+        self.judge.check("validation_horizons")
         return self
 
     @property
@@ -372,21 +372,21 @@ class Task(Goal):
     def worth(self, learned: Any, objective: Array, done: Array) -> tuple[Any, Float[Array, ""]]:
         """How well the held-out part is foreseen, or the objective where nothing is held out.
 
-        A model is always too sure of the future on data that it was not trained on. If `calibrate`, it is kept with the
-        multiple of its process noise that foresees the held-out part best.
+        What was trained on is foreseen better than what was not, so a model is too sure of the latter. If `calibrate`, it is
+        kept with the multiple of its process noise that foresees the held-out part best.
         """
         if self.held_out is None:
             return learned, objective
         if not self.recipe.calibrate or learned.log_process_noise is None:
             return learned, self.foreseen(learned)
-        louder = jnp.log(jnp.asarray(MULTIPLES, learned.log_process_noise.dtype))
+        changes = jnp.log(jnp.asarray(MULTIPLES, learned.log_process_noise.dtype))
 
         def with_noise(change: Array) -> Any:
             return eqx.tree_at(lambda m: m.log_process_noise, learned, learned.log_process_noise + change)
 
-        found = jax.lax.map(lambda change: self.foreseen(with_noise(change)), louder)
+        found = jax.lax.map(lambda change: self.foreseen(with_noise(change)), changes)
         best = jnp.argmax(jnp.where(jnp.isnan(found), -jnp.inf, found))
-        return with_noise(louder[best]), found[best]
+        return with_noise(changes[best]), found[best]
 
     def foreseen(self, learned: Any) -> Float[Array, ""]:
         """How well the held-out part is foreseen."""
@@ -419,7 +419,7 @@ def _run_chunk(run: Progress, task: Goal, key: PRNGKeyArray, done: Array, length
             mean = jax.tree.map(lambda old, new: old + (new - old) / (n + 1).astype(new.dtype), mean, learned)
         return learned, state, mean, total - value
 
-    # A loop whose length is a number like any other: the last, shorter chunk is not compiled again.
+    # A loop whose length is a number like any other: a shorter chunk is not compiled again.
     nothing = jnp.zeros((), task.prior_weight.dtype)
     learned, state, mean, total = jax.lax.fori_loop(0, length, body, (run.learned, run.state, run.learned, nothing))
     objective = total / length
