@@ -170,11 +170,11 @@ class ProDSSM(BaseEstimator):
         """
         _require_nothing(y)
         vars(self).pop("ssm_", None)  # a fit that fails must not leave old weights with new units
-        recipe = self._recipe().check()
-        require_integer("restarts", self.restarts, least=1)
         for name in ("calibrate", "linear_start"):
             if not isinstance(getattr(self, name), bool | np.bool_):
                 raise TypeError(f"{name} must be True or False, got {getattr(self, name)!r}")
+        recipe = self._recipe().check()
+        require_integer("restarts", self.restarts, least=1)
         for name in ("refine", "rank"):
             if getattr(self, name) is not None:
                 require_integer(name, getattr(self, name), least=1)
