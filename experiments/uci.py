@@ -1,18 +1,18 @@
 """Regression on eight UCI sets with deep stochastic layers: the paper's UCI tables, with the library's defaults.
 
-For each set and split `DeepStochasticRegressor` learns from the training rows; prior weight and number of iterations are chosen
-on a fifth of them, then all of them are learned. Scored are negative log likelihood and root mean squared error of the test
-rows in the units of the target. "protein" has five published splits; later ones continue their stream. The measurement noise
-that is learned has a floor of 1e-6 of the target's variance, and so has the process noise.
+For each set and split `DeepStochasticRegressor` learns from the training rows: five members, each of which holds out another
+fifth of them, and whose mixture predicts. Scored are negative log likelihood and root mean squared error of the test rows in
+the units of the target. "protein" has five published splits; later ones continue their stream. The measurement noise that is
+learned has a floor of 1e-6 of the target's variance, and so has the process noise.
 
 The regressor's defaults were chosen on held-out training rows alone: `--select` trains each candidate on four fifths of the
 training rows of the first split of four sets with two prior weights. The mean log density of the other fifth, at the better
 prior weight, is its score; the defaults are the cheapest candidate within 0.01 of the best score, because differences that
-small are chance. `--rules` compares rules for the prior weight: it trains with each weight on nine tenths of the training rows
-and scores the other tenth, on which nothing was chosen.
+small are chance. `--members` compares numbers of members: it trains on nine tenths of the training rows and scores the other
+tenth, on which nothing was chosen.
 
     python experiments/uci.py --select                        resumes; rows go to results/uci_settings.csv
-    python experiments/uci.py --rules --splits 0-3            resumes; rows go to results/uci_rules.csv
+    python experiments/uci.py --members --splits 0-1          resumes; rows go to results/uci_members.csv
     python experiments/uci.py [--sets boston,energy] [--weights local,global,point] [--splits 0-19]
                                                               resumes; rows go to results/uci.csv
     python experiments/uci.py --quick
@@ -28,7 +28,7 @@ import common
 import numpy as np
 
 from prodssm.datasets import uci
-from prodssm.regressor import PRIOR_WEIGHTS, DeepStochasticRegressor
+from prodssm.regressor import DeepStochasticRegressor
 
 PAPER = {  # NLL and RMSE of the Det. rows and of DSSM
     "local": {
@@ -70,7 +70,7 @@ def learn(name: str, split: int, weights: str, **settings: Any) -> dict[str, Any
     model = DeepStochasticRegressor(weights=weights, random_state=split, **settings)
     model.fit(data.x[train], data.y[train])
     # Of all runs that led here, also those that a checkpoint remembers.
-    seconds = sum(history.seconds[-1] for history in (*(history for _, history in model.trials_), model.history_))
+    seconds = sum(history.seconds[-1] for _, history in model.trials_)
     error = model.predict(data.x[test]) - data.y[test]
     return {
         "set": name,
@@ -78,9 +78,9 @@ def learn(name: str, split: int, weights: str, **settings: Any) -> dict[str, Any
         "weights": weights,
         "nll": round(-float(model.log_prob(data.x[test], data.y[test]).mean()), 5),
         "rmse": round(float(np.sqrt((error**2).mean())), 6),
-        "validation": round(max((max(history.validation) for _, history in model.trials_), default=float("nan")), 5),
         "prior_weight": model.prior_weight_,
         "iterations": model.n_iter_,
+        "members": len(model.ssms_),
         "steps": model.steps,
         "order": model.order,
         "batch_size": model.batch_size,
@@ -96,6 +96,7 @@ CANDIDATES: dict[str, dict[str, Any]] = {
     "order 1, 3000 iterations, averaged": LONG,
     "order 1, 3000 iterations, batches of 32, averaged": LONG | {"batch_size": 32},
 }
+MEMBERS = (1, 5)
 SMALL = ("boston", "energy", "concrete", "wine")
 
 
@@ -113,62 +114,45 @@ def select() -> None:
         common.say(f"{candidate:50} {np.mean(best):.4f}")
 
 
-RULES = ("best", "within 0.5", "within 1", *PRIOR_WEIGHTS)
-
-
 def nested(splits: Iterable[int]) -> None:
-    """Score rules for the prior weight on training rows that nothing was chosen on, print the table."""
-    table = common.Table("uci_rules", ("set", "split", "prior_weight"))
+    """Score numbers of members on training rows that nothing was chosen on, print the table."""
+    table = common.Table("uci_members", ("set", "split", "members"))
     for split in splits:
         for name in SMALL:
-            for prior_weight in PRIOR_WEIGHTS:
-                if not table.has(set=name, split=split, prior_weight=prior_weight):
-                    table.add(nested_score(name, split, prior_weight))
-    for rule in RULES:
-        found = [[chosen(rule, name, split, table.rows) for split in splits] for name in SMALL]
-        cells = "  ".join(f"{name} {common.mean_and_error(scores)}" for name, scores in zip(SMALL, found, strict=True))
-        common.say(f"{rule!s:12} {np.mean(found):.4f}  {cells}")
+            for members in MEMBERS:
+                if not table.has(set=name, split=split, members=members):
+                    table.add(nested_score(name, split, members))
+    for members in MEMBERS:
+        mine = [row for row in table.rows if row["members"] == str(members)]
+        scores = {name: [float(row["standard_nll"]) for row in mine if row["set"] == name] for name in SMALL}
+        common.say(f"members {members}: " + "  ".join(f"{name} {common.mean_and_error(scores[name])}" for name in SMALL))
 
 
-def nested_score(name: str, split: int, prior_weight: float) -> dict[str, Any]:
-    """How nine tenths of the training rows of a split, learned with one prior weight, predict the other tenth."""
+def nested_score(name: str, split: int, members: int) -> dict[str, Any]:
+    """How a mixture that learned nine tenths of the training rows of a split predicts the other tenth."""
     data, (train, _) = uci.load(name), uci.split(name, split)
     inner, outer = np.split(train, [round(0.9 * len(train))])
     begin = time.monotonic()
-    model = DeepStochasticRegressor(prior_weight=prior_weight, random_state=split).fit(data.x[inner], data.y[inner])
+    model = DeepStochasticRegressor(members=members, random_state=split).fit(data.x[inner], data.y[inner])
     nll = -model.log_prob(data.x[outer], data.y[outer]).mean() - np.log(data.y[inner].std())
-    held = max(1, round(model.validation_fraction * len(inner)))
     return {
         "set": name,
         "split": split,
-        "prior_weight": prior_weight,
-        "held_out": round(max(model.trials_[0][1].validation), 5),
-        "held_out_rows": held,
+        "members": members,
         "standard_nll": round(float(nll), 5),
+        "prior_weight": model.prior_weight_,
         "iterations": model.n_iter_,
         "seconds": round(time.monotonic() - begin, 1),
         "commit": common.commit(),
     }
 
 
-def chosen(rule: Any, name: str, split: int, rows: list[dict[str, str]]) -> float:
-    """The score of the prior weight that a rule takes: a fixed one, or the largest that is not clearly worse than the best."""
-    mine = [
-        row for row in rows if (row["set"], row["split"]) == (name, str(split)) and float(row["prior_weight"]) in PRIOR_WEIGHTS
-    ]
-    if isinstance(rule, float):
-        return next(float(row["standard_nll"]) for row in mine if float(row["prior_weight"]) == rule)
-    factor = 0.0 if rule == "best" else float(rule.split()[1])
-    best = max(float(row["held_out"]) for row in mine)
-    good = [row for row in mine if float(row["held_out"]) >= best - factor / float(row["held_out_rows"]) ** 0.5]
-    return float(max(good, key=lambda row: float(row["prior_weight"]))["standard_nll"])
-
-
 def held_out(name: str, candidate: str, prior_weight: float, settings: dict[str, Any]) -> dict[str, Any]:
     """The best log density, in standard units, of held-out training rows."""
     data, (train, _) = uci.load(name), uci.split(name, 0)
     begin = time.monotonic()
-    history = DeepStochasticRegressor(prior_weight=prior_weight, **settings).search(data.x[train], data.y[train])[0][1]
+    model = DeepStochasticRegressor(prior_weight=prior_weight, members=1, **settings).fit(data.x[train], data.y[train])
+    history = model.history_
     return {
         "candidate": candidate,
         "set": name,
@@ -193,16 +177,16 @@ def main() -> None:
     parser.add_argument("--weights", default="local,global,point")
     parser.add_argument("--splits", default="0-19")
     parser.add_argument("--select", action="store_true", help="compare settings on held-out training rows")
-    parser.add_argument("--rules", action="store_true", help="compare rules for the prior weight on training rows")
+    parser.add_argument("--members", action="store_true", help="compare numbers of members on training rows")
     asked = parser.parse_args()
     if asked.select:
         select()
         return
-    if asked.rules:
+    if asked.members:
         nested(numbers(asked.splits))
         return
     if asked.quick:
-        common.smoke(lambda: learn("boston", 0, "local", iterations=2, prior_weight=0.3))
+        common.smoke(lambda: learn("boston", 0, "local", iterations=2, prior_weight=0.3, members=2))
         return
     table, sets, kinds = common.Table("uci", ("set", "split", "weights")), asked.sets.split(","), asked.weights.split(",")
     for name in sets:

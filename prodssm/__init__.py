@@ -3,6 +3,7 @@
 from prodssm import datasets as datasets
 from prodssm import frames as frames
 from prodssm import metrics as metrics
+from prodssm import mixture as mixture
 from prodssm import plots as plots
 from prodssm.activations import ACTIVATIONS as ACTIVATIONS
 from prodssm.activations import Activation as Activation

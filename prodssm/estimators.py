@@ -85,8 +85,9 @@ class ProDSSM(BaseEstimator):
             for a long time trains with short horizons, which is fast, and judges by long ones.
         calibrate: Whether that share also says how large a constant process noise is: models are too sure of what they were
             not trained on.
-        linear_start: With emission="linear", whether to start as the linear model that linear algebra finds.
-        restarts: How often to train from new random weights; the best is kept.
+        linear_start: With emission="linear", whether to start as the linear model that linear algebra finds; of several
+            `restarts` every other one does, because neither start is always the better one.
+        restarts: How often to train from new random weights; the best on the held-out part, or else in training, is kept.
         noise_floor: Least measurement variance that is learned, as a share of a channel's variance.
         order: Truncation order of the moment method; None chooses.
         rank: With weights="global", how many directions of what was learned about them a filter remembers; as many as weights
@@ -191,7 +192,7 @@ class ProDSSM(BaseEstimator):
         for restart in range(self.restarts):
             start = assemble(settings, columns, u_size, noise, key=jr.key(self.seed + 1_000_003 * restart))
             self._require_room(start, training)
-            if self.linear_start and settings.emission == "linear":
+            if self.linear_start and restart % 2 == 0 and settings.emission == "linear":
                 start = acquainted(start, training)
             found, history, last = self._train(start, recipe, training, held_out, restart)
             reached = max((v for v in last.validation or last.objective if np.isfinite(v)), default=-np.inf)

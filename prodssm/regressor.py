@@ -21,6 +21,7 @@ from prodssm.assembly import RESIDUAL_SCALE, START_MEASUREMENT_VAR, START_PROCES
 from prodssm.checks import require_integer, require_number, require_variances
 from prodssm.gaussian import Gaussian
 from prodssm.methods import WEIGHTS
+from prodssm.mixture import log_density, matched
 from prodssm.model import StateSpaceModel
 from prodssm.network import Network
 from prodssm.persistence import flatten, plain, restore, write
@@ -30,7 +31,9 @@ from prodssm.training import History, Recipe, Stage, maximise, stages_of
 PRIOR_WEIGHTS = (0.03, 0.1, 0.3, 1.0)  # that "auto" chooses from
 RIDGE = 0.1  # of the linear regression that training starts from, in standard units
 USUAL_PRIOR_WEIGHT = 0.3  # where there are too few rows to choose on
-TELLING = 0.5  # by how much the log density of one row differs between two good models, roughly
+ITERATIONS = 3000  # at least, unless the user says otherwise
+PASSES = 50  # over all rows, if that is more
+MOST_HELD = 1000  # rows that are held out at most: more would cost time and tell little more
 FEWEST = 10  # rows that can be split into some to learn from and some to choose on
 
 
@@ -118,40 +121,18 @@ class Trial:
     """One run of training: with which prior weight, where it led, and what it saw."""
 
     prior_weight: float
-    learned: Any
+    model: StateSpaceModel
     history: History
-    early: bool
-
-    @property
-    def scores(self) -> Float[np.ndarray, " chunks"]:
-        """How well the held-out rows were predicted; what is not a number is no good."""
-        return np.nan_to_num(np.asarray(self.history.validation, float), nan=-np.inf)
 
     @property
     def score(self) -> float:
-        """The score of this run: its best if it may stop there, else its last."""
-        if not self.scores.size:
-            return -np.inf
-        return float(self.scores.max() if self.early else self.scores[-1])
-
-    @property
-    def iterations(self) -> int:
-        """How many iterations this run would have all rows trained for."""
-        return self.history.iterations[int(self.scores.argmax()) if self.early else -1]
+        """How well the held-out rows were predicted at best; what is not a number is no good."""
+        return max((value for value in self.history.validation if np.isfinite(value)), default=-np.inf)
 
     @property
     def interrupted(self) -> bool:
         """Whether somebody pressed Ctrl-C."""
         return self.history.stopped.startswith("interrupted")
-
-
-def preferred(tried: Sequence[Trial], held: int) -> Trial:
-    """The run with the largest prior weight among those that this many held-out rows cannot tell from the best.
-
-    A few lucky rows would otherwise choose models that are too sure of themselves (docs/results.md).
-    """
-    enough = max(trial.score for trial in tried) - TELLING / held**0.5
-    return max((trial for trial in tried if trial.score >= enough), key=lambda trial: trial.prior_weight)
 
 
 class DeepStochasticRegressor(RegressorMixin, BaseEstimator):
@@ -171,18 +152,21 @@ class DeepStochasticRegressor(RegressorMixin, BaseEstimator):
             held-out rows no better (docs/results.md). None takes the order of `ProDSSM`.
         samples: Particles per row while training, for "sampled".
         test_samples: Particles per row for predictions, for "sampled".
-        prior_weight: Weight of the hyper-prior on the weights, or "auto": the largest of 0.03, 0.1, 0.3 and 1 that predicts
-            held-out rows as well as the best of them, up to chance. Fewer than ten rows take 0.3.
-        iterations: Steps of the optimiser, at most.
+        prior_weight: Weight of the hyper-prior on the weights, or "auto": that of 0.03, 0.1, 0.3 and 1 with which the first
+            member predicts its held-out rows best. Fewer than ten rows take 0.3.
+        iterations: Steps of the optimiser, at most; None takes 3000, or as many as show every row 50 times.
         learning_rate: Of Adam.
         refine: Weights that are drawn once are learned as if redrawn at every step at first, then as they are for at most this
             many iterations at a fifth of the learning rate. None learns them as they are from the start, which is slow.
         schedule: "cosine" or "constant".
         batch_size: Rows per step; None takes all rows.
-        early_stopping: Train for as many iterations as were best on held-out rows. Fewer than ten rows do without.
-        validation_fraction: Share of the rows that is held out for `early_stopping` and `prior_weight="auto"`. Once these are
-            chosen, a new model is trained on all rows.
-        patience: Iterations without progress on the held-out rows after which to stop.
+        members: Models that are learned, whose mixture predicts. Each has held-out rows of its own and another start; where
+            they differ, the mixture is less sure.
+        early_stopping: Whether a member stops when it no longer predicts its held-out rows better. Fewer than ten rows do
+            without.
+        validation_fraction: Share of the rows, but at most 1000 of them, that each member holds out, for `early_stopping` and
+            `prior_weight="auto"`. The parameters that predict them best are kept. Without either nothing is held out.
+        patience: Iterations without progress on the held-out rows after which to stop; None takes a fifth of `iterations`.
         noise_floor: Least variance of the measurement noise, as a share of a target's variance. Targets that are nearly free
             of noise cannot be predicted more surely than this.
         checkpoint: File that a killed fit resumes from; others beside it are made for the runs that choose.
@@ -190,11 +174,11 @@ class DeepStochasticRegressor(RegressorMixin, BaseEstimator):
         random_state: Seed of all randomness.
 
     Attributes:
-        ssm_: The learned `StateSpaceModel`, in standardised units.
+        ssms_: The learned models, one `StateSpaceModel` per member, in standardised units.
         prior_weight_: The prior weight that was used.
-        n_iter_: Iterations that the model was trained for.
-        history_: What training saw.
-        trials_: What was tried on held-out rows: pairs of a prior weight and a history.
+        n_iter_: Iterations that all members together were trained for.
+        history_: What their training saw, one after the other.
+        trials_: All that was tried: pairs of a prior weight and a history.
         n_features_in_: Number of inputs.
 
     Example:
@@ -220,14 +204,15 @@ class DeepStochasticRegressor(RegressorMixin, BaseEstimator):
         samples: int = 32,
         test_samples: int = 128,
         prior_weight: float | str = "auto",
-        iterations: int = 3000,
+        iterations: int | None = None,
         learning_rate: float = 0.01,
         refine: int | None = 200,
         schedule: str = "cosine",
         batch_size: int | None = 32,
+        members: int = 5,
         early_stopping: bool = True,
         validation_fraction: float = 0.2,
-        patience: int = 600,
+        patience: int | None = None,
         noise_floor: float = 1e-6,
         checkpoint: str | os.PathLike[str] | None = None,
         progress: bool = False,
@@ -238,7 +223,7 @@ class DeepStochasticRegressor(RegressorMixin, BaseEstimator):
         self.weights, self.method, self.order = weights, method, order
         self.samples, self.test_samples, self.prior_weight = samples, test_samples, prior_weight
         self.iterations, self.learning_rate, self.refine = iterations, learning_rate, refine
-        self.schedule, self.batch_size = schedule, batch_size
+        self.schedule, self.batch_size, self.members = schedule, batch_size, members
         self.early_stopping, self.validation_fraction, self.patience = early_stopping, validation_fraction, patience
         self.noise_floor, self.checkpoint, self.progress, self.random_state = noise_floor, checkpoint, progress, random_state
 
@@ -250,112 +235,105 @@ class DeepStochasticRegressor(RegressorMixin, BaseEstimator):
 
     def __sklearn_is_fitted__(self) -> bool:
         """Whether there is a model."""
-        return hasattr(self, "ssm_")
+        return hasattr(self, "ssms_")
 
     # ------------------------------------------------------------------ learning
 
     def fit(self, X: Any, y: Any) -> "DeepStochasticRegressor":
         """Learn from inputs (n, features) and targets (n,) or (n, targets). Ctrl-C keeps the best model so far."""
-        x, y, start, stages = self._prepare(X, y)
-        found = self._search(start, x, y, stages)
-        trials = found
-        if not found[-1].interrupted:
-            trials = self._train(start, Rows.of(x, y), stages, found)
-            if trials[-1].interrupted and found[-1].learned is not None:  # what the search found is better than half of a run
-                stopped = trials[-1].history.stopped
-                trials = [*found[:-1], replace(found[-1], history=replace(found[-1].history, stopped=stopped))]
-        self.prior_weight_ = trials[-1].prior_weight
-        self.history_ = reduce(History.followed_by, (trial.history for trial in trials))
+        x, y, stages = self._prepare(X, y)
+        weights = self._prior_weights(len(x))
+        held = 0
+        if len(x) >= FEWEST and (len(weights) > 1 or self.early_stopping):
+            held = min(max(1, round(self.validation_fraction * len(x))), len(x) - 1, MOST_HELD)
+        self.trials_: list[tuple[float, History]] = []
+        members: list[list[Trial]] = []
+        interrupted = ""
+        for n in range(self.members):
+            found = self._member(n, x, y, held, stages, weights)
+            if found[-1].interrupted:
+                interrupted = found[-1].history.stopped
+            if not (interrupted and members):  # those that are done are better than one more that is not
+                members.append(found)
+            if interrupted:
+                break
+            weights = (found[-1].prior_weight,)
+        self.prior_weight_ = members[0][-1].prior_weight
+        self.history_ = reduce(History.followed_by, (trial.history for found in members for trial in found))
+        self.history_.stopped = interrupted or self.history_.stopped
         self.n_iter_ = sum(self.history_.iterations[-1:])
         if not np.isfinite(self.history_.objective).all():
             warnings.warn(f"training: {self.history_.stopped}; try a smaller learning_rate", UserWarning, stacklevel=2)
-        self.ssm_ = eqx.combine(trials[-1].learned, start)
+        self.ssms_ = tuple(found[-1].model for found in members)
         return self
 
-    def search(self, X: Any, y: Any) -> list[tuple[float, History]]:
-        """What `fit` would try on held-out rows, and what came of it, without training on all rows: the later `trials_`."""
-        x, y, start, stages = self._prepare(X, y)
-        self._search(start, x, y, stages)
-        return self.trials_
-
-    def _prepare(self, X: Any, y: Any) -> tuple[np.ndarray, np.ndarray, StateSpaceModel, list[Stage]]:
-        """Checked rows in standard units and a random order, where to start from, and how to go on."""
-        vars(self).pop("ssm_", None)  # a fit that fails must not leave old weights with new units
-        self._shape, self._plan, recipe = self._checked_shape(), self._checked_plan(), self._checked_recipe()
+    def _prepare(self, X: Any, y: Any) -> tuple[np.ndarray, np.ndarray, list[Stage]]:
+        """Checked rows in standard units and a random order, and how to learn from them."""
+        vars(self).pop("ssms_", None)  # a fit that fails must not leave old weights with new units
+        self._shape, self._plan = self._checked_shape(), self._checked_plan()
+        self._checked_recipe(0)
         X, y = validate_data(self, X, y, dtype=np.float64, multi_output=True, y_numeric=True)
+        recipe = self._checked_recipe(len(X))
         self._y_ndim, targets = y.ndim, _targets(y)
         self._x_units, self._y_units = Units.fit(X), Units.fit(targets)
         draw = check_random_state(self.random_state)
         self._seed = int(draw.randint(2**31 - 1))
         order = np.random.default_rng(self._seed).permutation(len(X))
-        x, y = self._x_units.apply(X)[order], self._y_units.apply(targets)[order]
-        start = self._shape.start(x, y, key=jr.fold_in(jr.key(self._seed), 0))
-        stages = stages_of(self.weights, recipe, plain(self.refine))
-        if not self.early_stopping:
-            stages = [(kind, replace(each, patience=each.iterations + 1)) for kind, each in stages]
-        return x, y, start, stages
+        return (
+            self._x_units.apply(X)[order],
+            self._y_units.apply(targets)[order],
+            stages_of(self.weights, recipe, plain(self.refine)),
+        )
 
-    def _search(self, start: StateSpaceModel, x: np.ndarray, y: np.ndarray, stages: list[Stage]) -> list[Trial]:
-        """The best prior weight and number of iterations, by rows that were not trained on; stage by stage."""
-        weights = PRIOR_WEIGHTS if self.prior_weight == "auto" else (float(self.prior_weight),)
+    def _prior_weights(self, rows: int) -> tuple[float, ...]:
+        """Those to choose from."""
         if self.weights == "point":
-            weights = (0.0,)  # nothing has a prior
-        self.trials_: list[tuple[float, History]] = []
-        if len(x) < FEWEST or (len(weights) == 1 and not self.early_stopping):
-            usual = USUAL_PRIOR_WEIGHT if len(weights) > 1 else weights[0]
-            return [Trial(usual, None, History(iterations=[recipe.iterations]), early=False) for _, recipe in stages]
-        held = min(max(1, round(self.validation_fraction * len(x))), len(x) - 1)
-        rows, found = Rows.of(x, y, held), []
-        for n in range(len(stages)):
+            return (0.0,)  # nothing has a prior
+        if self.prior_weight != "auto":
+            return (float(self.prior_weight),)
+        return PRIOR_WEIGHTS if rows >= FEWEST else (USUAL_PRIOR_WEIGHT,)
+
+    def _member(
+        self, n: int, x: np.ndarray, y: np.ndarray, held: int, stages: list[Stage], weights: tuple[float, ...]
+    ) -> list[Trial]:
+        """The n-th member, stage by stage: with the prior weight that foresees its own held-out rows best."""
+        begin = n * len(x) // self.members
+        x, y = np.roll(x, -begin, axis=0), np.roll(y, -begin, axis=0)
+        rows, learned = Rows.of(x, y, held), len(x) - held
+        model = self._shape.start(x[:learned], y[:learned], key=self._key(0, n))
+        found: list[Trial] = []
+        for depth, (kind, recipe) in enumerate(stages):
             tried: list[Trial] = []
-            for weight in weights if n == 0 else (found[0].prior_weight,):
-                learned = found[-1].learned if found else None
-                tried.append(self._run(start, learned, rows, stages[n], weight, suffix=f".{weight}" + n * ".refined"))
+            for weight in weights:
+                suffix = f".{n}.{weight}" + depth * ".refined"
+                tried.append(self._run(model.with_kind(kind), rows, replace(recipe, prior_weight=weight), n, suffix))
                 self.trials_.append((weight, tried[-1].history))
                 if tried[-1].interrupted:
-                    best = preferred(tried, held)
-                    return [*found, replace(best, history=replace(best.history, stopped=tried[-1].history.stopped))]
-            found.append(preferred(tried, held))
+                    break
+            best = max(tried, key=lambda trial: trial.score)
+            if tried[-1].interrupted:
+                return [*found, replace(best, history=replace(best.history, stopped=tried[-1].history.stopped))]
+            found.append(best)
+            model, weights = best.model, (best.prior_weight,)
         return found
 
-    def _train(self, start: StateSpaceModel, rows: Rows, stages: list[Stage], found: list[Trial]) -> list[Trial]:
-        """All stages with what was found best."""
-        done: list[Trial] = []
-        for n, (stage, best) in enumerate(zip(stages, found, strict=True)):
-            learned = done[-1].learned if done else None
-            done.append(self._run(start, learned, rows, stage, best.prior_weight, best.iterations, suffix=n * ".refined"))
-            if done[-1].interrupted:
-                break
-        return done
-
-    def _run(
-        self,
-        start: StateSpaceModel,
-        learned: Any,
-        rows: Rows,
-        stage: Stage,
-        weight: float,
-        limit: int | None = None,
-        *,
-        suffix: str,
-    ) -> Trial:
-        """One stage of learning, from parameters that were learned before or from the start."""
-        kind, recipe = stage
-        model = (start if learned is None else eqx.combine(learned, start)).with_kind(kind)
-        task, parameters = RowsTask.of(model, rows, replace(recipe, prior_weight=weight), self._plan, key=self._key())
+    def _run(self, model: StateSpaceModel, rows: Rows, recipe: Recipe, n: int, suffix: str) -> Trial:
+        """One stage of learning."""
+        if not self.early_stopping:
+            recipe = replace(recipe, patience=recipe.iterations + 1)
+        task, parameters = RowsTask.of(model, rows, recipe, self._plan, key=self._key(2))
         best, history = maximise(
             task,
             parameters,
-            key=jr.fold_in(jr.key(self._seed), 1),
-            limit=limit,
+            key=self._key(1, n),
             checkpoint=None if self.checkpoint is None else f"{os.fspath(self.checkpoint)}{suffix}",
             progress=self.progress,
         )
-        return Trial(weight, best.with_kind(self.weights), history, early=bool(self.early_stopping))
+        return Trial(recipe.prior_weight, eqx.combine(best, model).with_kind(self.weights), history)
 
-    def _key(self) -> PRNGKeyArray:
-        """Randomness of predictions."""
-        return jr.fold_in(jr.key(self._seed), 2)
+    def _key(self, *purpose: int) -> PRNGKeyArray:
+        """Randomness: 0 of where a member starts, 1 of its training, 2 of predictions."""
+        return reduce(jr.fold_in, purpose, jr.key(self._seed))
 
     def _checked_shape(self) -> Shape:
         names = ("hidden", "noise_hidden", "weights", "noise_floor")
@@ -366,12 +344,12 @@ class DeepStochasticRegressor(RegressorMixin, BaseEstimator):
             raise ValueError(f"method must be one of {', '.join(METHODS)}; got {self.method!r}")
         if self.order is not None:
             require_integer("order", self.order, least=1)
-        for name in ("steps", "samples", "test_samples"):
+        for name in ("steps", "samples", "test_samples", "members"):
             require_integer(name, getattr(self, name), least=1)
         return Plan(*(plain(getattr(self, name)) for name in ("steps", "method", "order", "samples", "test_samples")))
 
-    def _checked_recipe(self) -> Recipe:
-        """The recipe, but for its prior weight."""
+    def _checked_recipe(self, rows: int) -> Recipe:
+        """The recipe for so many rows, but for its prior weight."""
         if self.prior_weight != "auto":
             Recipe(prior_weight=plain(self.prior_weight)).check()
         for name in ("batch_size", "refine"):
@@ -380,9 +358,12 @@ class DeepStochasticRegressor(RegressorMixin, BaseEstimator):
         require_number("validation_fraction", self.validation_fraction)
         if not 0 < self.validation_fraction < 1:
             raise ValueError(f"validation_fraction must lie between 0 and 1, got {self.validation_fraction}")
-        names = ("iterations", "learning_rate", "schedule", "patience")
-        settings = {name: plain(getattr(self, name)) for name in names}
-        return Recipe(batch=plain(self.batch_size), **settings).check()
+        usual = max(ITERATIONS, -(-PASSES * rows // (self.batch_size or max(rows, 1))))
+        iterations = usual if self.iterations is None else plain(self.iterations)
+        require_integer("iterations", iterations, least=1)
+        patience = max(1, iterations // 5) if self.patience is None else plain(self.patience)
+        settings = {name: plain(getattr(self, name)) for name in ("learning_rate", "schedule")}
+        return Recipe(iterations=iterations, patience=patience, batch=plain(self.batch_size), **settings).check()
 
     # ------------------------------------------------------------------ predictions
 
@@ -400,7 +381,7 @@ class DeepStochasticRegressor(RegressorMixin, BaseEstimator):
         if return_std and return_cov:
             raise ValueError("return_std and return_cov must not both be True: the variances are the covariances' diagonal")
         check_is_fitted(self)
-        mean, cov = self._beliefs(np.asarray(validate_data(self, X, reset=False, dtype=np.float64)))
+        mean, cov = matched(*self._beliefs(np.asarray(validate_data(self, X, reset=False, dtype=np.float64))))
         scale = self._y_units.scale
         mean, cov = mean * scale + self._y_units.mean, cov * scale[:, None] * scale[None, :]
         if return_cov:
@@ -409,27 +390,29 @@ class DeepStochasticRegressor(RegressorMixin, BaseEstimator):
         return (self._as_given(mean), self._as_given(std)) if return_std else self._as_given(mean)
 
     def log_prob(self, X: Any, y: Any) -> Float[np.ndarray, " n"]:
-        """Log density of the targets of each row, in the units of the data."""
+        """Log density of the targets of each row under the mixture of all members, in the units of the data."""
         check_is_fitted(self)
         X, y = validate_data(self, X, y, reset=False, dtype=np.float64, multi_output=True, y_numeric=True)
         targets = _targets(y)
-        if targets.shape[1] != self.ssm_.y_size:
-            raise ValueError(f"y must have {self.ssm_.y_size} targets like that of fit, got {targets.shape[1]}")
+        size = self.ssms_[0].y_size
+        if targets.shape[1] != size:
+            raise ValueError(f"y must have {size} targets like that of fit, got {targets.shape[1]}")
         mean, cov = self._beliefs(X)
         gap = self._y_units.apply(targets) - mean
-        distance = (gap * np.linalg.solve(cov, gap[:, :, None])[:, :, 0]).sum(axis=1)
+        distance = (gap * np.linalg.solve(cov, gap[..., None])[..., 0]).sum(axis=-1)
         volume = np.linalg.slogdet(2 * np.pi * cov)[1] + 2 * np.log(self._y_units.scale).sum()
-        return -0.5 * (distance + volume)
+        return log_density(-0.5 * (distance + volume))
 
-    def _beliefs(self, X: Float[np.ndarray, "n x"]) -> tuple[np.ndarray, np.ndarray]:
-        """Means and covariances in standard units, some rows at a time, so that no number of rows is compiled anew."""
+    def _beliefs(self, X: Float[np.ndarray, "n x"]) -> tuple[Float[np.ndarray, "m n y"], Float[np.ndarray, "m n y y"]]:
+        """Means and covariances of each member in standard units, some rows at a time: no number of rows is compiled anew."""
         with np.errstate(over="ignore"):  # what does not fit is found below
-            x = self._x_units.apply(X).astype(self.ssm_.initial_mean.dtype)
+            x = self._x_units.apply(X).astype(self.ssms_[0].initial_mean.dtype)
         x = np.pad(x, ((0, -len(x) % TOGETHER), (0, 0)))
         chunks = [jnp.asarray(x[n : n + TOGETHER]) for n in range(0, len(x), TOGETHER)]
-        found = [predict_rows(self.ssm_, self._plan, chunk, self._key()) for chunk in chunks]
+        found = [[predict_rows(ssm, self._plan, chunk, self._key(2)) for chunk in chunks] for ssm in self.ssms_]
         mean, cov = (
-            np.concatenate([np.asarray(part, float) for part in parts])[: len(X)] for parts in zip(*found, strict=True)
+            np.stack([np.concatenate([np.asarray(chunk[part], float) for chunk in member])[: len(X)] for member in found])
+            for part in (0, 1)
         )
         if not (np.isfinite(mean).all() and np.isfinite(cov).all()):
             raise FloatingPointError(
@@ -446,13 +429,14 @@ class DeepStochasticRegressor(RegressorMixin, BaseEstimator):
     def __getstate__(self) -> dict[str, Any]:
         """What pickle and joblib take along: of the model its numbers, because functions compiled by JAX cannot travel."""
         state: dict[str, Any] = super().__getstate__()  # type: ignore[assignment]
-        return state | ({"ssm_": flatten(self.ssm_)} if hasattr(self, "ssm_") else {})
+        return state | ({"ssms_": [flatten(ssm) for ssm in self.ssms_]} if hasattr(self, "ssms_") else {})
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """The way back."""
         super().__setstate__(state)
-        if hasattr(self, "ssm_"):
-            self.ssm_ = restore(self._template(self._y_units.mean.size), state["ssm_"])
+        if hasattr(self, "ssms_"):
+            template = self._template(self._y_units.mean.size)
+            self.ssms_ = tuple(restore(template, each) for each in state["ssms_"])
 
     def _template(self, targets: int) -> StateSpaceModel:
         """A model of this shape."""
@@ -474,7 +458,8 @@ class DeepStochasticRegressor(RegressorMixin, BaseEstimator):
             "seed": self._seed,
             "features": self.n_features_in_,
             "feature_names": None if names is None else list(names),
-            "targets": self.ssm_.y_size,
+            "targets": self.ssms_[0].y_size,
+            "members": len(self.ssms_),
             "y_ndim": self._y_ndim,
             "prior_weight": self.prior_weight_,
             "n_iter": self.n_iter_,
@@ -486,7 +471,7 @@ class DeepStochasticRegressor(RegressorMixin, BaseEstimator):
     def _fitted(self) -> dict[str, Any]:
         units = {"x_mean": self._x_units.mean, "x_scale": self._x_units.scale}
         units |= {"y_mean": self._y_units.mean, "y_scale": self._y_units.scale}
-        return {"model": self.ssm_, **units}
+        return {"models": self.ssms_, **units}
 
     @classmethod
     def _load(cls, config: dict[str, Any], arrays: dict[str, np.ndarray]) -> "DeepStochasticRegressor":
@@ -500,9 +485,9 @@ class DeepStochasticRegressor(RegressorMixin, BaseEstimator):
         model.history_ = _from_words(config["history"])
         model.trials_ = [(weight, _from_words(history)) for weight, history in config["trials"]]
         model._x_units, model._y_units = Units.none(model.n_features_in_), Units.none(targets)
-        model.ssm_ = model._template(targets)
+        model.ssms_ = (model._template(targets),) * config["members"]
         found = restore(model._fitted(), arrays)
-        model.ssm_ = found["model"]
+        model.ssms_ = found["models"]
         model._x_units, model._y_units = Units(found["x_mean"], found["x_scale"]), Units(found["y_mean"], found["y_scale"])
         return model
 

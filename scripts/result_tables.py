@@ -77,12 +77,9 @@ def filtering() -> str:
 
 def sysid() -> str:
     """Real systems with controls."""
-    body = []
-    for name, kind in dict.fromkeys((row["data"], row["kind"]) for row in rows("sysid")):
-        found = [row for row in rows("sysid") if (row["data"], row["kind"]) == (name, kind)]
-        cells = [summary(found, column) for column in ("rmse", "nll", "coverage", "one_step", "seconds")]
-        body.append([name, kind, str(len(found)), *cells])
-    return table(["data", "model", "seeds", "RMSE", "NLL", "coverage of 95 %", "one-step log density", "seconds"], body)
+    columns = ("data", "kind", "rmse", "alone_rmse", "nll", "alone_nll", "coverage", "trusted_steps", "seconds")
+    head = ["data", "model", "RMSE", "alone", "NLL", "alone", "coverage of 95 %", "trusted steps", "seconds"]
+    return table(head, [[row[column] for column in columns] for row in rows("sysid")])
 
 
 def settings() -> str:
@@ -121,16 +118,14 @@ def uci_settings() -> str:
     return table(["candidate", *sets, "mean", "seconds"], body)
 
 
-def uci_rules() -> str:
-    """Rules for the prior weight, by the negative log likelihood of training rows that nothing was chosen on."""
-    experiment, found, body = importlib.import_module("uci"), rows("uci_rules"), []
-    done = {(row["set"], row["split"], float(row["prior_weight"])) for row in found}
-    wanted = [(name, weight) for name in experiment.SMALL for weight in experiment.PRIOR_WEIGHTS]
-    splits = [n for n in range(20) if all((name, str(n), weight) in done for name, weight in wanted)]
-    for rule in experiment.RULES if splits else ():
-        scores = [[experiment.chosen(rule, name, split, found) for split in splits] for name in experiment.SMALL]
-        body.append([str(rule), *[f"{np.mean(each):.3f}" for each in scores], f"{np.mean(scores):.3f}"])
-    return table(["rule", *experiment.SMALL, "mean"], body)
+def uci_members() -> str:
+    """Numbers of members, by the negative log likelihood of training rows that nothing was chosen on."""
+    found, body = rows("uci_members"), []
+    sets = list(dict.fromkeys(row["set"] for row in found))
+    for members in dict.fromkeys(row["members"] for row in found):
+        each = [[row for row in found if (row["set"], row["members"]) == (name, members)] for name in sets]
+        body.append([members, *[summary(part, "standard_nll") for part in each]])
+    return table(["members", *sets], body)
 
 
 def recipe(weights: str) -> str:
@@ -149,7 +144,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "uci": partial(uci, "uci"),
     "uci first": partial(uci, "uci_first"),
     "uci settings": uci_settings,
-    "uci rules": uci_rules,
+    "uci second": partial(uci, "uci_second"),
+    "uci members": uci_members,
     "recipe": partial(recipe, "local"),
     "recipe global": partial(recipe, "global"),
 }

@@ -905,6 +905,14 @@ def test_an_interrupted_fit_keeps_its_best_model_and_resumes_from_its_checkpoint
         trained(wave(seed=1), checkpoint=tmp_path / "run")
 
 
+def test_every_other_restart_begins_as_a_linear_model(monkeypatch):
+    made, original = [], estimators.acquainted
+    monkeypatch.setattr(estimators, "acquainted", lambda model, series: made.append(1) or original(model, series))
+    monkeypatch.setattr(ps.ProDSSM, "_check_quietly", lambda *_: None)
+    ps.ProDSSM(**(CHEAP | {"iterations": 1}), emission="linear", latent_dim=2, restarts=3).fit(wave())
+    assert len(made) == 2
+
+
 def test_restarts_keep_the_best_and_one_that_fails_is_not_the_best(monkeypatch):
     reached, starts = iter([np.nan, 1.0, 3.0, 2.0]), []
 

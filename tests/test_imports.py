@@ -10,7 +10,7 @@ import prodssm
 ROOMS = ["checks", "metrics", "persistence"]
 ROOMS += ["linalg", "gaussian", "weights", "quadrature", "activations", "layers", "network", "methods"]
 ROOMS += ["model", "series", "datasets", "inference", "objective", "training"]
-ROOMS += ["subspace", "assembly", "checking", "frames", "answers", "regression", "regressor", "estimators", "plots"]
+ROOMS += ["subspace", "assembly", "checking", "frames", "answers", "mixture", "regression", "regressor", "estimators", "plots"]
 PACKAGE = Path(prodssm.__file__).parent
 
 

@@ -17,8 +17,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import PolynomialFeatures
 
 import prodssm as ps
-from prodssm import training
-from prodssm.regressor import PRIOR_WEIGHTS, TELLING, DeepStochasticRegressor, Units
+from prodssm import regressor, training
+from prodssm.regressor import PRIOR_WEIGHTS, DeepStochasticRegressor, Units
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(60, 2))
@@ -36,7 +36,7 @@ def standard_promotion():
 def small(**settings):
     """A linear model that is quickly compiled and learned; most tests share what was compiled for it."""
     usual = {"hidden": (), "noise_hidden": (), "steps": 1, "prior_weight": 0.01, "early_stopping": False, "batch_size": 32}
-    return DeepStochasticRegressor(**(usual | {"iterations": 50, "learning_rate": 0.03} | settings))
+    return DeepStochasticRegressor(**(usual | {"iterations": 50, "learning_rate": 0.03, "members": 1} | settings))
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +61,7 @@ sys.path.insert(0, {tests!r})
 warnings.simplefilter("ignore")  # of checks that scikit-learn itself skips
 from sklearn.utils.estimator_checks import check_estimator
 from test_regressor import small
-check_estimator(small())
+check_estimator(small(members=2))
 """
 
 
@@ -101,7 +101,7 @@ def test_units_do_not_matter(fitted):
     mean, std = fitted.predict(X, return_std=True)
     other = small().fit(X * 1e-12 + 1e-9, 1e6 * y - 1e7)
     found = other.predict(X * 1e-12 + 1e-9, return_std=True)
-    slack = 1e-3 if np.finfo(other.ssm_.initial_mean.dtype).bits == 32 else 1e-5
+    slack = 1e-3 if np.finfo(other.ssms_[0].initial_mean.dtype).bits == 32 else 1e-5
     assert np.allclose(found[0], 1e6 * mean - 1e7, atol=slack * 1e6)
     assert np.allclose(found[1], 1e6 * std, rtol=slack)
 
@@ -160,35 +160,71 @@ def test_a_saved_model_comes_back_bit_by_bit(tmp_path, two_targets):
     )
 
 
-def test_the_prior_weight_and_the_iterations_are_chosen_on_held_out_rows_and_all_rows_learned_then():
-    model = small(prior_weight="auto", early_stopping=True, patience=25, iterations=75).fit(X, y)
+def test_the_prior_weight_is_chosen_on_held_out_rows_and_the_best_parameters_kept():
+    settings: dict[str, Any] = {"prior_weight": "auto", "early_stopping": True, "patience": 25, "iterations": 75}
+    model = small(**settings).fit(X, y)
     assert [weight for weight, _ in model.trials_] == list(PRIOR_WEIGHTS)
     scores = {weight: max(history.validation) for weight, history in model.trials_}
-    # The largest weight that twelve held-out rows cannot tell from the best.
-    best = max(weight for weight, score in scores.items() if score >= max(scores.values()) - TELLING / 12**0.5)
-    history = dict(model.trials_)[best]
-    assert model.prior_weight_ == best
-    assert model.n_iter_ == history.iterations[int(np.argmax(history.validation))]
-    assert model.history_.validation == []
+    assert model.prior_weight_ == max(scores, key=lambda weight: scores[weight])
+    assert max(model.history_.validation) == scores[model.prior_weight_]
+    # The same held-out rows, predicted by what was kept, score the same: nothing was learned from them later.
+    order = np.random.default_rng(model._seed).permutation(60)
+    held = order[-12:]
+    found = model.log_prob(X[held], y[held]).mean() + np.log(y.std())
+    assert found == pytest.approx(scores[model.prior_weight_], rel=1e-5)
+
+
+def test_every_member_holds_out_rows_of_its_own_and_their_mixture_predicts(monkeypatch):
+    held: list[np.ndarray] = []
+    original = regressor.Rows.of
+
+    def seen(x, y, count=0):
+        held.append(x[len(x) - count :])
+        return original(x, y, count)
+
+    monkeypatch.setattr(regressor.Rows, "of", seen)
+    model = small(members=5, prior_weight="auto", early_stopping=True, patience=25, iterations=25).fit(X, y)
+    rows = np.concatenate(held)
+    assert len(model.ssms_) == 5
+    assert len(np.unique(rows, axis=0)) == len(rows) == 60
+    # The first member chooses for all.
+    assert [weight for weight, _ in model.trials_] == [*PRIOR_WEIGHTS, *4 * [model.prior_weight_]]
+    assert model.n_iter_ == 5 * 25
+
+    alone = []
+    for ssm in model.ssms_:
+        each = small(members=1, iterations=1).fit(X, y)
+        each.ssms_ = (ssm,)
+        alone.append(each.predict(X, return_std=True))
+    means, stds = (np.stack(part) for part in zip(*alone, strict=True))
+    mean, std = model.predict(X, return_std=True)
+    assert np.allclose(mean, means.mean(axis=0))
+    assert np.allclose(std**2, (stds**2).mean(axis=0) + means.var(axis=0))
+    assert np.allclose(np.exp(model.log_prob(X, y)), norm.pdf(y, means, stds).mean(axis=0))
 
 
 def test_ctrl_c_returns_the_best_model_so_far(monkeypatch):
-    original, calls = training._run_chunk, []
+    original, left = training._run_chunk, [1]
 
     def interrupted(*args):
-        calls.append(1)
-        if len(calls) == 2:
+        if not left[0]:
             raise KeyboardInterrupt
+        left[0] -= 1
         return original(*args)
 
     monkeypatch.setattr(training, "_run_chunk", interrupted)
     model = small(iterations=200).fit(X, y)
     assert model.history_.stopped.startswith("interrupted")
     assert model.n_iter_ == 25
-    calls.clear()
+    left[0] = 1
     model = small(iterations=200, prior_weight="auto").fit(X, y)
     assert len(model.trials_) == 1
     assert np.isfinite(model.predict(X)).all()
+    # A member that is not done is left out if there are others.
+    left[0] = 9
+    model = small(iterations=200, members=3).fit(X, y)
+    assert (len(model.trials_), len(model.ssms_), model.n_iter_) == (2, 1, 200)
+    assert model.history_.stopped.startswith("interrupted")
 
 
 def test_a_killed_fit_goes_on_from_its_checkpoint(tmp_path, fitted):
@@ -198,7 +234,7 @@ def test_a_killed_fit_goes_on_from_its_checkpoint(tmp_path, fitted):
     assert resumed.history_ == first.history_
     assert same(resumed.predict(X, return_std=True), fitted.predict(X, return_std=True))
     with pytest.raises(ValueError, match="belongs to another run"):
-        small(checkpoint=path, prior_weight=0.5).fit(X, y)
+        small(checkpoint=path, learning_rate=0.5).fit(X, y)
 
 
 def test_any_number_of_particles_works():
@@ -216,12 +252,11 @@ def test_weights_drawn_once_are_first_learned_as_redrawn_ones_and_then_refined(t
     path = tmp_path / "run.safetensors"
     settings = {"weights": "global", "early_stopping": True, "patience": 25, "iterations": 75, "refine": 30}
     model = small(**settings, checkpoint=path).fit(X, y)
-    assert model.ssm_.weights == "global"
+    assert model.ssms_[0].weights == "global"
     (first_weight, first), (weight, second) = model.trials_
     assert first_weight == weight == model.prior_weight_
-    best = [history.iterations[int(np.argmax(history.validation))] for history in (first, second)]
-    assert model.n_iter_ == sum(best)
-    # The first stage on all rows is what redrawn weights alone would have learned; the second goes on from there.
+    assert model.n_iter_ == first.iterations[-1] + second.iterations[-1]
+    # The first stage is what redrawn weights alone would have learned; the second goes on from there.
     alone = small(**{**settings, "weights": "local"}).fit(X, y)
     assert model.history_.objective[: len(alone.history_.objective)] == alone.history_.objective
     again = small(**settings, checkpoint=path).fit(X, y)
@@ -230,9 +265,9 @@ def test_weights_drawn_once_are_first_learned_as_redrawn_ones_and_then_refined(t
 
 def test_point_weights_have_no_prior_to_choose():
     model = small(weights="point", prior_weight="auto").fit(X, y)
-    assert not model.ssm_.transition.uncertain
-    assert not model.ssm_.process_network.uncertain
-    assert (model.prior_weight_, model.trials_) == (0.0, [])
+    assert not model.ssms_[0].transition.uncertain
+    assert not model.ssms_[0].process_network.uncertain
+    assert (model.prior_weight_, len(model.trials_)) == (0.0, 1)
 
 
 @pytest.mark.parametrize(
@@ -250,6 +285,7 @@ def test_point_weights_have_no_prior_to_choose():
         ({"prior_weight": -1.0}, ValueError),
         ({"prior_weight": "best"}, TypeError),
         ({"batch_size": 0}, ValueError),
+        ({"members": 0}, ValueError),
         ({"validation_fraction": 1.0}, ValueError),
         ({"noise_floor": -1.0}, ValueError),
         ({"iterations": 0}, ValueError),

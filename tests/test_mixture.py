@@ -1,0 +1,83 @@
+"""Several models as one: the moments and densities of a mixture, and what its members disagree on."""
+
+import warnings
+
+import jax
+import numpy as np
+import pytest
+
+import prodssm as ps
+from prodssm import mixture
+
+
+@pytest.fixture(autouse=True, scope="module")
+def standard_promotion():
+    """The optimiser is not ours: it mixes its step counter with floats."""
+    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+        yield
+
+
+def test_a_mixture_has_the_moments_of_its_draws():
+    rng = np.random.default_rng(0)
+    means = rng.normal(size=(3, 2))
+    roots = rng.normal(size=(3, 2, 2))
+    mean, cov = (part[0] for part in mixture.matched(means[:, None], (roots @ roots.transpose(0, 2, 1))[:, None]))
+    draws = np.concatenate([m + rng.normal(size=(200_000, 2)) @ root.T for m, root in zip(means, roots, strict=True)])
+    error = np.sqrt(np.diag(cov) / len(draws))
+    assert (np.abs(draws.mean(axis=0) - mean) < 4 * error).all()
+    centred = draws - mean
+    products = centred[:, :, None] * centred[:, None, :]
+    assert (np.abs(products.mean(axis=0) - cov) < 4 * products.std(axis=0) / len(draws) ** 0.5).all()
+
+
+def test_a_mixture_has_the_density_of_its_parts():
+    each = np.log(
+        [[0.5, 0.0, 1e-300], [0.25, 0.5, 3e-300]], where=[[True, False, True], [True] * 3], out=np.full((2, 3), -np.inf)
+    )
+    assert np.allclose(mixture.log_density(each), np.log([0.375, 0.25, 2e-300]))
+
+
+Y = np.sin(np.arange(40.0))[:, None] + 0.1 * np.random.default_rng(0).normal(size=(40, 1))
+
+
+def learned(seed, **settings):
+    usual = {"hidden": (3,), "iterations": 3, "progress": False, "validation": 0.0}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # three iterations make no good model
+        return ps.ProDSSM(**(usual | {"seed": seed} | settings)).fit(Y)
+
+
+@pytest.fixture(scope="module")
+def several():
+    return [learned(seed) for seed in range(3)]
+
+
+def test_a_forecast_of_several_models_is_their_mixture(several):
+    ahead = mixture.forecast(several, Y, 5)
+    alone = [model.forecast(Y, 5) for model in several]
+    means, stds = (np.stack([np.asarray(getattr(each, part)) for each in alone]) for part in ("mean", "std"))
+    assert np.allclose(ahead.mean, means.mean(axis=0))
+    assert np.allclose(ahead.std**2, (stds**2).mean(axis=0) + means.var(axis=0))
+    lower, upper = ahead.interval(0.95)
+    assert np.allclose(upper - lower, 2 * 1.959964 * ahead.std)
+    assert ahead.state_mean.shape == (5, 0)
+
+
+def test_what_models_disagree_on_is_epistemic(several):
+    parts = mixture.forecast(several, Y, 5).decompose()
+    means = np.stack([np.asarray(model.forecast(Y, 5).mean) for model in several])
+    assert np.allclose(parts.epistemic, means.var(axis=0))
+    whole = parts.epistemic + parts.aleatoric + parts.measurement
+    assert np.allclose(whole, np.asarray(mixture.forecast(several, Y, 5).std) ** 2)
+    assert (parts.aleatoric > 0).all()
+    # One model alone disagrees with nobody, but does not know weights that are drawn once.
+    once = learned(0, weights="global", refine=None)
+    assert np.allclose(mixture.forecast([once], Y, 5).decompose().epistemic, once.forecast(Y, 5).decompose().epistemic)
+    assert (mixture.forecast(several[:1], Y, 5).decompose().epistemic == 0).all()
+
+
+def test_models_that_cannot_be_mixed_are_refused(several):
+    with pytest.raises(ValueError, match="models must be at least one"):
+        mixture.forecast([], Y, 5)
+    with pytest.raises(ValueError, match=r"not fitted|call fit"):
+        mixture.forecast([ps.ProDSSM()], Y, 5)
