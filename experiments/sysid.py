@@ -57,7 +57,7 @@ def run_free(models: Sequence[ps.ProDSSM], test: ps.Series) -> dict[str, float]:
     assert test.u is not None
     seen, rest, u = test.window(0, WARM_UP), len(test) - WARM_UP, test.u[WARM_UP:]
     try:
-        found = scores(test, ps.mixture.forecast(models, seen, rest, u=u))
+        found = scores(test, ps.mixture.forecast(models, seen, rest, u=u))  # the normal of the mixture's moments
         alone = [scores(test, model.forecast(seen, rest, u=u)) for model in models]
     except FloatingPointError:
         return {"rmse": np.inf, "nll": np.inf, "coverage": 0.0, "alone_rmse": np.inf, "alone_nll": np.inf}

@@ -39,7 +39,7 @@ def log_density(each: Float[np.ndarray, "m n"]) -> Float[np.ndarray, " n"]:
 
 
 def forecast(models: Sequence[Any], data: Any, steps: int, u: Any = None, dt: Any = None) -> Prediction:
-    """Beliefs of several fitted models about the observations that follow a series, as one.
+    """Beliefs of several fitted models about the observations that follow a series, as one: the normal of their moments.
 
     Its `decompose` calls epistemic what the models disagree on, also for weights that are redrawn at every step. Models have
     states of their own, so the answer has none.
@@ -51,6 +51,7 @@ def forecast(models: Sequence[Any], data: Any, steps: int, u: Any = None, dt: An
         u: Future controls.
         dt: Future time steps.
     """
+    models = tuple(models)
     if not models:
         raise ValueError("models must be at least one fitted model, got none")
     ahead = [model.forecast(data, steps, u, dt) for model in models]
@@ -58,12 +59,14 @@ def forecast(models: Sequence[Any], data: Any, steps: int, u: Any = None, dt: An
         raise ValueError(f"models must have the same channels, got {' and '.join(str(each.names) for each in ahead)}")
     means, covs = (np.stack([np.asarray(getattr(each, part), float) for each in ahead]) for part in ("mean", "cov"))
     mean, cov = matched(means, covs)
+    # Of these models, whatever they are fitted to later.
+    noise = [np.asarray(m.ssm_.measurement_noise, float) * np.asarray(m.y_units_.scale, float) ** 2 for m in models]
+    drawn_once = [each for model, each in zip(models, ahead, strict=True) if model.ssm_.weights == "global"]
 
     def parts() -> Parts:
-        noise = [np.asarray(m.ssm_.measurement_noise, float) * np.asarray(m.y_units_.scale, float) ** 2 for m in models]
         measurement = np.broadcast_to(np.mean(noise, axis=0), mean.shape)
-        within = [each.decompose().epistemic for model, each in zip(models, ahead, strict=True) if model.weights == "global"]
-        epistemic = means.var(axis=0) + sum(within, np.zeros_like(mean)) / len(models)
+        within = [each.decompose().epistemic for each in drawn_once]
+        epistemic = means.var(axis=0) + sum(within, np.zeros_like(mean)) / len(noise)
         return Parts(epistemic, np.diagonal(cov, axis1=1, axis2=2) - epistemic - measurement, measurement)
 
     none = jnp.zeros((len(mean), 0)), jnp.zeros((len(mean), 0, 0))

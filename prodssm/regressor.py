@@ -28,7 +28,8 @@ from prodssm.persistence import flatten, plain, restore, write
 from prodssm.regression import METHODS, TOGETHER, Plan, Rows, RowsTask, predict_rows
 from prodssm.training import History, Recipe, Stage, maximise, stages_of
 
-PRIOR_WEIGHTS = (0.03, 0.1, 0.3, 1.0)  # that "auto" chooses from
+PRIOR_WEIGHTS = (0.1, 0.3, 1.0)  # that "auto" chooses from
+CHOOSING = 2  # members that try all of them; the others follow
 RIDGE = 0.1  # of the linear regression that training starts from, in standard units
 USUAL_PRIOR_WEIGHT = 0.3  # where there are too few rows to choose on
 ITERATIONS = 3000  # at least, unless the user says otherwise
@@ -129,10 +130,21 @@ class Trial:
         """How well the held-out rows were predicted at best; what is not a number is no good."""
         return max((value for value in self.history.validation if np.isfinite(value)), default=-np.inf)
 
-    @property
-    def interrupted(self) -> bool:
-        """Whether somebody pressed Ctrl-C."""
-        return self.history.stopped.startswith("interrupted")
+
+class _InterruptedError(Exception):
+    """Somebody pressed Ctrl-C."""
+
+    def __init__(self, trial: Trial):
+        self.trial = trial
+
+
+def _best(tried: dict[float, list[list[Trial]]]) -> float:
+    """The prior weight with which the members that choose predict their held-out rows best."""
+
+    def score(weight: float) -> float:
+        return float(np.mean([found[0].score for found in tried[weight][:CHOOSING]])) if tried[weight] else -np.inf
+
+    return max(tried, key=score)
 
 
 class DeepStochasticRegressor(RegressorMixin, BaseEstimator):
@@ -152,16 +164,16 @@ class DeepStochasticRegressor(RegressorMixin, BaseEstimator):
             held-out rows no better (docs/results.md). None takes the order of `ProDSSM`.
         samples: Particles per row while training, for "sampled".
         test_samples: Particles per row for predictions, for "sampled".
-        prior_weight: Weight of the hyper-prior on the weights, or "auto": that of 0.03, 0.1, 0.3 and 1 with which the first
-            member predicts its held-out rows best. Fewer than ten rows take 0.3.
+        prior_weight: Weight of the hyper-prior on the weights, or "auto": that of 0.1, 0.3 and 1 with which the first two
+            members predict their held-out rows best. Fewer than ten rows take 0.3.
         iterations: Steps of the optimiser, at most; None takes 3000, or as many as show every row 50 times.
         learning_rate: Of Adam.
         refine: Weights that are drawn once are learned as if redrawn at every step at first, then as they are for at most this
             many iterations at a fifth of the learning rate. None learns them as they are from the start, which is slow.
         schedule: "cosine" or "constant".
         batch_size: Rows per step; None takes all rows.
-        members: Models that are learned, whose mixture predicts. Each has held-out rows of its own and another start; where
-            they differ, the mixture is less sure.
+        members: Models that are learned, whose mixture predicts. Each holds out other rows, as far as there are others, and
+            starts elsewhere; where they differ, the mixture is less sure.
         early_stopping: Whether a member stops when it no longer predicts its held-out rows better. Fewer than ten rows do
             without.
         validation_fraction: Share of the rows, but at most 1000 of them, that each member holds out, for `early_stopping` and
@@ -169,7 +181,7 @@ class DeepStochasticRegressor(RegressorMixin, BaseEstimator):
         patience: Iterations without progress on the held-out rows after which to stop; None takes a fifth of `iterations`.
         noise_floor: Least variance of the measurement noise, as a share of a target's variance. Targets that are nearly free
             of noise cannot be predicted more surely than this.
-        checkpoint: File that a killed fit resumes from; others beside it are made for the runs that choose.
+        checkpoint: How the names of the files begin that a killed fit resumes from; every run of every member has one.
         progress: Show a progress bar.
         random_state: Seed of all randomness.
 
@@ -240,27 +252,32 @@ class DeepStochasticRegressor(RegressorMixin, BaseEstimator):
     # ------------------------------------------------------------------ learning
 
     def fit(self, X: Any, y: Any) -> "DeepStochasticRegressor":
-        """Learn from inputs (n, features) and targets (n,) or (n, targets). Ctrl-C keeps the best model so far."""
+        """Learn from inputs (n, features) and targets (n,) or (n, targets). Ctrl-C keeps the members that are done."""
         x, y, stages = self._prepare(X, y)
         weights = self._prior_weights(len(x))
-        held = 0
-        if len(x) >= FEWEST and (len(weights) > 1 or self.early_stopping):
-            held = min(max(1, round(self.validation_fraction * len(x))), len(x) - 1, MOST_HELD)
+        tried: dict[float, list[list[Trial]]] = {weight: [] for weight in weights}  # member by member, stage by stage
         self.trials_: list[tuple[float, History]] = []
-        members: list[list[Trial]] = []
-        interrupted = ""
-        for n in range(self.members):
-            found = self._member(n, x, y, held, stages, weights)
-            if found[-1].interrupted:
-                interrupted = found[-1].history.stopped
-            if not (interrupted and members):  # those that are done are better than one more that is not
-                members.append(found)
-            if interrupted:
-                break
-            weights = (found[-1].prior_weight,)
-        self.prior_weight_ = members[0][-1].prior_weight
-        self.history_ = reduce(History.followed_by, (trial.history for found in members for trial in found))
-        self.history_.stopped = interrupted or self.history_.stopped
+        stopped = ""
+        try:
+            for n in range(self.members):
+                choosing = n < CHOOSING and len(weights) > 1
+                held = self._held(len(x)) if choosing or self.early_stopping else 0
+                rows, start = self._member(n, x, y, held)
+                for weight in weights if choosing else (_best(tried),):
+                    tried[weight].append([self._run(start, rows, stages[0], weight, f".{n}.{weight}")])
+            for n, found in enumerate(tried[_best(tried)]):
+                for stage in stages[1:]:
+                    rows, _ = self._member(n, x, y, self._held(len(x)) if self.early_stopping else 0)
+                    weight = found[-1].prior_weight
+                    found.append(self._run(found[-1].model, rows, stage, weight, f".{n}.{weight}.refined"))
+        except _InterruptedError as interruption:
+            stopped = interruption.trial.history.stopped
+            if not any(tried.values()):  # part of a model is better than none
+                tried[interruption.trial.prior_weight].append([interruption.trial])
+        self.prior_weight_ = _best(tried)
+        members = tried[self.prior_weight_]
+        history = reduce(History.followed_by, (trial.history for found in members for trial in found))
+        self.history_ = replace(history, stopped=stopped or history.stopped)
         self.n_iter_ = sum(self.history_.iterations[-1:])
         if not np.isfinite(self.history_.objective).all():
             warnings.warn(f"training: {self.history_.stopped}; try a smaller learning_rate", UserWarning, stacklevel=2)
@@ -293,43 +310,37 @@ class DeepStochasticRegressor(RegressorMixin, BaseEstimator):
             return (float(self.prior_weight),)
         return PRIOR_WEIGHTS if rows >= FEWEST else (USUAL_PRIOR_WEIGHT,)
 
-    def _member(
-        self, n: int, x: np.ndarray, y: np.ndarray, held: int, stages: list[Stage], weights: tuple[float, ...]
-    ) -> list[Trial]:
-        """The n-th member, stage by stage: with the prior weight that foresees its own held-out rows best."""
+    def _held(self, rows: int) -> int:
+        """How many rows each member holds out, if it does."""
+        return min(max(1, round(self.validation_fraction * rows)), rows - 1, MOST_HELD) if rows >= FEWEST else 0
+
+    def _member(self, n: int, x: np.ndarray, y: np.ndarray, held: int) -> tuple[Rows, StateSpaceModel]:
+        """What the n-th member learns from and what it holds out, and where it starts."""
         begin = n * len(x) // self.members
         x, y = np.roll(x, -begin, axis=0), np.roll(y, -begin, axis=0)
-        rows, learned = Rows.of(x, y, held), len(x) - held
-        model = self._shape.start(x[:learned], y[:learned], key=self._key(0, n))
-        found: list[Trial] = []
-        for depth, (kind, recipe) in enumerate(stages):
-            tried: list[Trial] = []
-            for weight in weights:
-                suffix = f".{n}.{weight}" + depth * ".refined"
-                tried.append(self._run(model.with_kind(kind), rows, replace(recipe, prior_weight=weight), n, suffix))
-                self.trials_.append((weight, tried[-1].history))
-                if tried[-1].interrupted:
-                    break
-            best = max(tried, key=lambda trial: trial.score)
-            if tried[-1].interrupted:
-                return [*found, replace(best, history=replace(best.history, stopped=tried[-1].history.stopped))]
-            found.append(best)
-            model, weights = best.model, (best.prior_weight,)
-        return found
+        learned = len(x) - held
+        return Rows.of(x, y, held), self._shape.start(x[:learned], y[:learned], key=self._key(0, n))
 
-    def _run(self, model: StateSpaceModel, rows: Rows, recipe: Recipe, n: int, suffix: str) -> Trial:
-        """One stage of learning."""
+    def _run(self, model: StateSpaceModel, rows: Rows, stage: Stage, weight: float, suffix: str) -> Trial:
+        """One stage of learning with one prior weight."""
+        kind, recipe = stage
+        recipe = replace(recipe, prior_weight=weight)
         if not self.early_stopping:
             recipe = replace(recipe, patience=recipe.iterations + 1)
+        model = model.with_kind(kind)
         task, parameters = RowsTask.of(model, rows, recipe, self._plan, key=self._key(2))
         best, history = maximise(
             task,
             parameters,
-            key=self._key(1, n),
+            key=self._key(1),
             checkpoint=None if self.checkpoint is None else f"{os.fspath(self.checkpoint)}{suffix}",
             progress=self.progress,
         )
-        return Trial(recipe.prior_weight, eqx.combine(best, model).with_kind(self.weights), history)
+        self.trials_.append((weight, history))
+        trial = Trial(weight, eqx.combine(best, model).with_kind(self.weights), history)
+        if history.stopped.startswith("interrupted"):
+            raise _InterruptedError(trial)
+        return trial
 
     def _key(self, *purpose: int) -> PRNGKeyArray:
         """Randomness: 0 of where a member starts, 1 of its training, 2 of predictions."""

@@ -52,7 +52,7 @@ class History:
     stopped: str = "all iterations done"
 
     def followed_by(self, later: "History") -> "History":
-        """This run and one that went on from where it ended."""
+        """This run and a later one, as if they were one."""
         done, spent = sum(self.iterations[-1:]), sum(self.seconds[-1:])
         return History(
             [*self.iterations, *(done + n for n in later.iterations)],
@@ -303,7 +303,6 @@ def maximise(
     learned: Any,
     *,
     key: PRNGKeyArray,
-    limit: int | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     progress: bool = True,
 ) -> tuple[Any, History]:
@@ -313,11 +312,10 @@ def maximise(
         task: What is maximised, and how.
         learned: Parameters to start from.
         key: Randomness.
-        limit: Iterations after which to stop, if not those of the recipe, to which the schedule still belongs.
         checkpoint: A file to keep what a run needs to go on; if it is there already, the run goes on from it.
         progress: Show a bar.
     """
-    limit = limit or task.recipe.iterations
+    limit = task.recipe.iterations
     # By way of NumPy, or types that are still open at the start would be settled later, and all be compiled twice.
     learned = jax.tree.map(lambda leaf: jnp.asarray(np.asarray(leaf)), learned)
     nothing = jnp.full((), -jnp.inf, task.prior_weight.dtype)
@@ -329,7 +327,7 @@ def maximise(
     done = sum(history.iterations[-1:])
     bar = tqdm(total=limit, initial=done, disable=not progress, desc="training", unit="it")
     try:
-        while not _is_over(run, history, task) and done < limit:
+        while not _is_over(run, history, task):
             length = (limit - done) % CHUNK or CHUNK  # a short chunk comes first, so that the last mean is over a whole one
             counts = (jnp.asarray(np.int32(count)) for count in (done + length, length))
             run, objective, value = _run_chunk(run, task.compiled(), jr.fold_in(key, done), *counts)

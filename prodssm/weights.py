@@ -21,7 +21,7 @@ import jax.random as jr
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from prodssm.checks import require_shape
-from prodssm.linalg import eigh, leading, settle, solve_psd
+from prodssm.linalg import eigh, inner, leading, settle, solve_psd
 
 Shapes = tuple[tuple[int, int], ...]
 
@@ -306,6 +306,8 @@ class DenseWeights(WeightBelief):
         block = block[:, : len(moment), :, : len(moment)]
         if len(moment) == 1:
             return block[:, 0, :, 0] * moment
+        if len(block) == 1:
+            return inner(block[0, :, 0], moment)[None, None]
         return jnp.einsum("imjn,mn->ij", block, moment)
 
     def learn(self, shift, removed):

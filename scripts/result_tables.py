@@ -124,7 +124,7 @@ def uci_members() -> str:
     sets = list(dict.fromkeys(row["set"] for row in found))
     for members in dict.fromkeys(row["members"] for row in found):
         each = [[row for row in found if (row["set"], row["members"]) == (name, members)] for name in sets]
-        body.append([members, *[summary(part, "standard_nll") for part in each]])
+        body.append([members, *[summary(part, "standard_nll") if part else "" for part in each]])
     return table(["members", *sets], body)
 
 

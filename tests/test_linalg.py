@@ -11,6 +11,7 @@ from oracles import array, close, random_cov
 from prodssm.linalg import (
     bounded_growth,
     cholesky,
+    inner,
     ridge,
     safe_sqrt,
     sandwich,
@@ -136,3 +137,8 @@ def test_ridge_is_least_squares_when_it_hardly_shrinks_and_forgets_when_it_does(
     assert np.allclose(found, slope)
     assert np.allclose(bias, 7.0)
     assert np.abs(ridge(x, x @ slope.T, 1e6)[0]).max() < 1e-5
+
+
+def test_inner_is_the_sum_of_all_products():
+    a, b = (array(np.random.default_rng(seed).normal(size=(7, 40))) for seed in range(2))
+    assert close(inner(a, b), (np.asarray(a, float) * np.asarray(b, float)).sum(), scale=30)

@@ -1,6 +1,7 @@
 """Several models as one: the moments and densities of a mixture, and what its members disagree on."""
 
 import warnings
+from copy import copy
 
 import jax
 import numpy as np
@@ -74,6 +75,17 @@ def test_what_models_disagree_on_is_epistemic(several):
     once = learned(0, weights="global", refine=None)
     assert np.allclose(mixture.forecast([once], Y, 5).decompose().epistemic, once.forecast(Y, 5).decompose().epistemic)
     assert (mixture.forecast(several[:1], Y, 5).decompose().epistemic == 0).all()
+
+
+def test_the_parts_of_a_forecast_belong_to_it_whatever_is_fitted_later(several):
+    model = copy(several[0])
+    ahead = mixture.forecast([model, several[1]], Y, 5)
+    wanted = ahead.decompose()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model.fit(100 * Y)
+    assert np.allclose(ahead.decompose().measurement, wanted.measurement)
+    assert np.allclose(ahead.decompose().aleatoric, wanted.aleatoric)
 
 
 def test_models_that_cannot_be_mixed_are_refused(several):

@@ -147,17 +147,25 @@ def test_scikit_learns_tools_take_it():
     assert make_pipeline(PolynomialFeatures(1, include_bias=False), small(iterations=25)).fit(X, y).score(X, y) > 0.5
 
 
-def test_a_saved_model_comes_back_bit_by_bit(tmp_path, two_targets):
-    two_targets.save(tmp_path / "reg.safetensors")
+def test_a_saved_model_comes_back_bit_by_bit(tmp_path):
+    model = small(members=2, iterations=5).fit(X, Y)
+    model.save(tmp_path / "reg.safetensors")
     back = ps.load(tmp_path / "reg.safetensors")
     assert isinstance(back, DeepStochasticRegressor)
-    assert same(back.predict(X, return_cov=True), two_targets.predict(X, return_cov=True))
-    assert back.get_params() == two_targets.get_params()
-    assert (back.history_, back.prior_weight_, back.n_iter_) == (
-        two_targets.history_,
-        two_targets.prior_weight_,
-        two_targets.n_iter_,
-    )
+    assert len(back.ssms_) == 2
+    assert same(back.predict(X, return_cov=True), model.predict(X, return_cov=True))
+    assert same([back.log_prob(X, Y)], [model.log_prob(X, Y)])
+    assert back.get_params() == model.get_params()
+    assert (back.history_, back.prior_weight_, back.n_iter_) == (model.history_, model.prior_weight_, model.n_iter_)
+
+
+def test_more_rows_are_shown_for_longer_unless_told_otherwise():
+    model = DeepStochasticRegressor()
+    assert [(r.iterations, r.patience) for r in map(model._checked_recipe, (500, 40_000))] == [(3000, 600), (62_500, 12_500)]
+    told = DeepStochasticRegressor(iterations=7, patience=3)._checked_recipe(40_000)
+    assert (told.iterations, told.patience) == (7, 3)
+    assert DeepStochasticRegressor(batch_size=None)._checked_recipe(40_000).iterations == 3000
+    assert [model._held(rows) for rows in (9, 10, 500, 40_000)] == [0, 2, 100, 1000]
 
 
 def test_the_prior_weight_is_chosen_on_held_out_rows_and_the_best_parameters_kept():
@@ -187,8 +195,11 @@ def test_every_member_holds_out_rows_of_its_own_and_their_mixture_predicts(monke
     rows = np.concatenate(held)
     assert len(model.ssms_) == 5
     assert len(np.unique(rows, axis=0)) == len(rows) == 60
-    # The first member chooses for all.
-    assert [weight for weight, _ in model.trials_] == [*PRIOR_WEIGHTS, *4 * [model.prior_weight_]]
+    # The first two choose for all.
+    weights = [weight for weight, _ in model.trials_]
+    assert weights == [*PRIOR_WEIGHTS, *PRIOR_WEIGHTS, *3 * [model.prior_weight_]]
+    scores = [sum(max(model.trials_[n + 3 * m][1].validation) for m in range(2)) for n in range(3)]
+    assert model.prior_weight_ == PRIOR_WEIGHTS[int(np.argmax(scores))]
     assert model.n_iter_ == 5 * 25
 
     alone = []
@@ -225,16 +236,30 @@ def test_ctrl_c_returns_the_best_model_so_far(monkeypatch):
     model = small(iterations=200, members=3).fit(X, y)
     assert (len(model.trials_), len(model.ssms_), model.n_iter_) == (2, 1, 200)
     assert model.history_.stopped.startswith("interrupted")
+    assert model.trials_[0][1].stopped == "all iterations done"
 
 
-def test_a_killed_fit_goes_on_from_its_checkpoint(tmp_path, fitted):
-    path = tmp_path / "run.safetensors"
-    first = small(checkpoint=path).fit(X, y)
-    resumed = small(checkpoint=path).fit(X, y)
-    assert resumed.history_ == first.history_
-    assert same(resumed.predict(X, return_std=True), fitted.predict(X, return_std=True))
+def test_a_killed_fit_goes_on_from_its_checkpoint(tmp_path, monkeypatch):
+    path = tmp_path / "run"
+    whole = small(members=2).fit(X, y)
+    original, left = training._run_chunk, [3]
+
+    def killed(*args):
+        left[0] -= 1
+        if left[0] < 0:
+            raise SystemExit
+        return original(*args)
+
+    monkeypatch.setattr(training, "_run_chunk", killed)
+    with pytest.raises(SystemExit):
+        small(members=2, checkpoint=path).fit(X, y)
+    left[0] = 1  # all that is missing
+    resumed = small(members=2, checkpoint=path).fit(X, y)
+    assert left[0] == 0
+    assert resumed.history_.objective == whole.history_.objective
+    assert same(resumed.predict(X, return_std=True), whole.predict(X, return_std=True))
     with pytest.raises(ValueError, match="belongs to another run"):
-        small(checkpoint=path, learning_rate=0.5).fit(X, y)
+        small(members=2, checkpoint=path, learning_rate=0.5).fit(X, y)
 
 
 def test_any_number_of_particles_works():

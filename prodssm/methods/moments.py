@@ -17,7 +17,7 @@ from prodssm.activations import Activation, Expansion, is_certain
 from prodssm.checks import require_integer
 from prodssm.gaussian import Channel, Gaussian, JointGaussian
 from prodssm.layers import Linear
-from prodssm.linalg import cholesky, sandwich, settle
+from prodssm.linalg import cholesky, inner, sandwich, settle
 from prodssm.network import Network
 from prodssm.quadrature import powers
 
@@ -227,7 +227,7 @@ def _with_carried_weights(
             through = weight if link.reach is None else weight @ link.reach
             shared = through @ (link.shared @ inputs)
             # Products of two deviations are uncorrelated with all that is Gaussian here (Isserlis): pure noise.
-            crossed = jnp.einsum("die,ejd->ij", toward, toward)
+            crossed = _crossed(toward)
             fresh = weights.spread(depth, cov) + crossed
             entered, own = weights.enter(depth, inputs, reach)
             common = shared + shared.T + own
@@ -249,6 +249,12 @@ def _with_carried_weights(
             trail.append((tilt, None))
     weight_slope = _weight_slope(trail, mean.size)
     return Channel(mean, slope, noise, cov, weight_slope, weights.arrive(weight_slope, z.cross, reach)), between
+
+
+def _crossed(toward: Float[Array, "d o d"]) -> Float[Array, "o o"]:
+    if toward.shape[1] == 1:
+        return inner(toward[:, 0], toward[:, 0].T)[None, None]
+    return jnp.einsum("die,ejd->ij", toward, toward)
 
 
 def _bend_twins(found: Expansion, scale: Array, twins: Array) -> Array:
