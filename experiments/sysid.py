@@ -41,12 +41,13 @@ WARM_UP = 50  # samples of the test half that the filter may see
 LOST = 5.0  # what a run that left its data counts
 HELD_OUT: dict[str, Any] = {"validation": 0.2, "patience": 200}
 RANDOM, CALM = {"linear_start": False}, {"prior_weight": 1.0, "learning_rate": 0.005}
-BOTH = {"restarts": 2}
+FAR, BOTH = {"validation_horizons": (50,)}, {"restarts": 2}
 CANDIDATES: dict[str, dict[str, Any]] = {
     "random start": USUAL | HELD_OUT | RANDOM,
     "random start, weight 1, rate 0.005": USUAL | HELD_OUT | RANDOM | CALM,
-    "linear start, weight 1, rate 0.005": USUAL | HELD_OUT | CALM,
-    "the better start, weight 1, rate 0.005": USUAL | HELD_OUT | CALM | BOTH,
+    "random start, judged at 50 steps": USUAL | HELD_OUT | RANDOM | FAR,
+    "linear start, judged at 50 steps": USUAL | HELD_OUT | FAR,
+    "the better start, judged at 50 steps": USUAL | HELD_OUT | FAR | BOTH,
 }
 MEMBERS = 3
 SETTINGS = CANDIDATES["random start"]  # until --select has run to its end
