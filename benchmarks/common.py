@@ -5,6 +5,7 @@ small matrix products that are compared here, and how long depends on who else u
 """
 
 import argparse
+import atexit
 import json
 import os
 import platform
@@ -103,10 +104,13 @@ class Printer:
     """Rows as JSON lines or as text, and into a file where one is wanted."""
 
     def __init__(self, options: argparse.Namespace):
-        self.as_json, self.save = options.json, options.save
-        if self.save:
-            self.save.parent.mkdir(parents=True, exist_ok=True)
+        self.as_json, self.save = options.json, None
+        if options.save:
+            options.save.parent.mkdir(parents=True, exist_ok=True)
+            self.save = options.save.with_suffix(".part")
             self.save.write_text("")
+            # A run that is cut or fails must not take the rows of the last whole one with it.
+            atexit.register(lambda: hasattr(sys, "last_value") or os.replace(self.save, options.save))
 
     def row(self, **values: Any) -> None:
         """One measured row."""
