@@ -46,8 +46,8 @@ CANDIDATES: dict[str, dict[str, Any]] = {
     "random start": USUAL | HELD_OUT | RANDOM,
     "random start, weight 1, rate 0.005": USUAL | HELD_OUT | RANDOM | CALM,
     "random start, judged at 50 steps": USUAL | HELD_OUT | RANDOM | FAR,
-    "linear start, judged at 50 steps": USUAL | HELD_OUT | FAR,
-    "the better start, judged at 50 steps": USUAL | HELD_OUT | FAR | BOTH,
+    "the better start, weight 1, rate 0.005": USUAL | HELD_OUT | CALM | BOTH,
+    "linear start, weight 1, rate 0.005": USUAL | HELD_OUT | CALM,
 }
 MEMBERS = 3
 SETTINGS = CANDIDATES["random start"]  # until --select has run to its end
