@@ -7,6 +7,7 @@ levels: a mean would be decided by the one or two steepest systems of each level
 
     python experiments/recipe.py            runs what is missing in results/recipe.csv, then prints the table
     python experiments/recipe.py --weights global
+    python experiments/recipe.py --tries    other ideas on the same systems; rows go to results/recipe_tries.csv
     python experiments/recipe.py --quick    two systems, a few iterations: a smoke run that writes nothing
 """
 
@@ -36,6 +37,23 @@ COLD = [(False, "cosine", 0.02, 500), (False, "cosine", 0.02, 1000)]
 TRIED = {
     "local": [*itertools.product(LOCAL, [0.1, 0.2, 0.3, 0.5])],
     "global": [*itertools.product(WARM, [0.1, 0.2, 0.3]), *itertools.product(COLD, [0.1, 0.3])],
+}
+PLAIN = {"weights": "local", "warm_up": False, "learning_rate": 0.01, "schedule": "cosine", "prior_weight": 0.2, "spread": 1.0}
+PLAIN |= {"iterations": 500}
+CONSTANT = PLAIN | {"learning_rate": 0.005, "schedule": "constant"}
+TRIES: dict[str, dict] = {
+    "the recipe": PLAIN,
+    **{
+        f"constant rate 0.005, weight {weight}, {iterations} iterations": CONSTANT
+        | {"prior_weight": weight, "iterations": iterations}
+        for weight in (0.1, 0.3, 1.0)
+        for iterations in (500, 1000, 2000)
+    },
+    "four restarts as a mixture": PLAIN | {"restarts": 4},
+    "process noise that starts at 1e-4": PLAIN | {"process_var": 1e-4},
+    "weight variances learned five times slower, 500 iterations": PLAIN | {"variance_rate": 0.2},
+    "weight variances learned five times slower, 1000 iterations": PLAIN | {"variance_rate": 0.2, "iterations": 1000},
+    "uncertain output layer only": PLAIN | {"certain": 1},
 }
 SYSTEMS = {"local": 16, "global": 8}  # a gradient with carried weights costs many times more
 
@@ -96,30 +114,46 @@ def make_runs(systems: int, seed: int) -> dict[str, np.ndarray]:
     return {"y": y, "r": r, "grid": grid, "truth": truth}
 
 
-def start(key, noise, spread):
+def start(key, noise, candidate: dict):
     """An untrained model in standard units."""
+    net = ps.Network.mlp((1, HIDDEN, 1), key=key, spread=candidate["spread"])
+    if candidate.get("certain"):
+        first = net.layers[0].at_mean()
+        nothing = jax.tree.map(
+            lambda log_var: jnp.full_like(log_var, -40.0), (net.layers[0].weight_log_var, net.layers[0].bias_log_var)
+        )
+        net = eqx.tree_at(lambda n: n.layers[0], net, ps.Linear(first.weight, first.bias, *nothing))
     return ps.StateSpaceModel(
         initial=ps.Gaussian(jnp.zeros(1), jnp.eye(1)),
-        transition=ps.Network.mlp((1, HIDDEN, 1), key=key, spread=spread),
-        process_noise=jnp.array([0.01]),
+        transition=net,
+        process_noise=jnp.array([candidate.get("process_var", 0.01)]),
         measurement_noise=noise[None],
     )
 
 
 def learn(runs: dict[str, np.ndarray], candidate: dict) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and variance of the learned function on the grids; all models train side by side."""
+    """Mean and variance of the learned function on the grids, under a mixture of all restarts."""
+    found = [learn_once(runs, candidate, seed) for seed in range(candidate.get("restarts", 1))]
+    mean, var = (np.stack(part)[..., None] for part in zip(*found, strict=True))
+    shape = mean.shape[1:-1]
+    together = ps.mixture.matched(mean.reshape(len(mean), -1, 1), var.reshape(len(var), -1, 1, 1))
+    return together[0].reshape(shape), together[1].reshape(shape)
+
+
+def learn_once(runs: dict[str, np.ndarray], candidate: dict, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """One restart of all models, which train side by side."""
     center, scale = runs["y"].mean(1), runs["y"].std(1)
     y = jnp.asarray((runs["y"] - center[:, None]) / scale[:, None])[:, :, None]
     grid = jnp.asarray((runs["grid"] - center[:, None]) / scale[:, None])
     noise = jnp.asarray(runs["r"] / scale**2, y.dtype)
-    keys = jr.split(jr.key(0), len(y))
-    models = [start(key, r, candidate["spread"]) for key, r in zip(keys, noise, strict=True)]
+    keys = jr.split(jr.key(seed), len(y))
+    models = [start(key, r, candidate) for key, r in zip(keys, noise, strict=True)]
     models = jax.tree.map(lambda *leaves: jnp.stack(leaves) if eqx.is_array(leaves[0]) else leaves[0], *models)
     names = ("iterations", "learning_rate", "schedule", "prior_weight")
     recipe = Recipe(**{name: candidate[name] for name in names})
     if candidate["warm_up"]:
         models = improve(models, y, Recipe())
-    models = improve(models.with_kind(candidate["weights"]), y, recipe)
+    models = improve(models.with_kind(candidate["weights"]), y, recipe, candidate)
 
     @eqx.filter_jit
     def at_grid(models):
@@ -133,9 +167,13 @@ def learn(runs: dict[str, np.ndarray], candidate: dict) -> tuple[np.ndarray, np.
     return mean * scale[:, None] + center[:, None], var * scale[:, None] ** 2
 
 
-def improve(models: ps.StateSpaceModel, y: jax.Array, recipe: Recipe) -> ps.StateSpaceModel:
+def improve(models: ps.StateSpaceModel, y: jax.Array, recipe: Recipe, candidate: dict | None = None) -> ps.StateSpaceModel:
     """Models after training by a recipe, each on its own series."""
-    spec = trainable(models, measurement_noise=False)
+    spec, candidate = trainable(models, measurement_noise=False), candidate or {}
+    if candidate.get("certain"):
+        spec = eqx.tree_at(
+            lambda m: (m.transition.layers[0].weight_log_var, m.transition.layers[0].bias_log_var), spec, (False, False)
+        )
     learned, fixed = eqx.partition(models, spec)
     optimiser = recipe.optimiser()
 
@@ -144,8 +182,12 @@ def improve(models: ps.StateSpaceModel, y: jax.Array, recipe: Recipe) -> ps.Stat
         foreseen = Objective().foreseen(Finder(model, {}, "moments"), Frames(y, None, jnp.ones(LENGTH, y.dtype)))[0].sum()
         return -(foreseen + recipe.prior_weight * log_hyper_prior(model.transition)) / (LENGTH - 1)
 
+    def slower(path, update):
+        return update * (candidate.get("variance_rate", 1.0) if "log_var" in jax.tree_util.keystr(path) else 1.0)
+
     def one(parameters, state, fixed, y):
         updates, state = optimiser.update(jax.grad(loss)(parameters, fixed, y), state, parameters)
+        updates = jax.tree_util.tree_map_with_path(slower, updates)
         return eqx.apply_updates(parameters, updates), state
 
     @eqx.filter_jit
@@ -178,12 +220,21 @@ def main() -> None:
     parser.add_argument("--weights", choices=tuple(TRIED), default="local")
     parser.add_argument("--systems", type=int, help="16 with local weights, 8 with global ones")
     parser.add_argument("--seed", type=int, default=2)
+    parser.add_argument("--tries", action="store_true", help="other ideas, on the same systems")
     chosen = parser.parse_args()
     systems = chosen.systems or SYSTEMS[chosen.weights]
     runs = make_runs(2 if chosen.quick else systems, chosen.seed)
     tried = candidates(chosen.weights)
     if chosen.quick:
         common.say(score(runs, *learn(runs, tried[0] | {"iterations": 2})))
+        return
+    if chosen.tries:
+        other = common.Table("recipe_tries", ["try", "systems", "seed"])
+        for name, candidate in TRIES.items():
+            if not other.has(**{"try": name, "systems": systems, "seed": chosen.seed}):
+                begin = time.monotonic()
+                label = {"try": name, "systems": systems, "seed": chosen.seed, **score(runs, *learn(runs, candidate))}
+                other.add(label | {"seconds": round(time.monotonic() - begin, 1), "commit": common.commit()})
         return
     table = common.Table("recipe", [*tried[0], "systems", "seed"])
     for candidate in tried:

@@ -136,6 +136,12 @@ def recipe(weights: str) -> str:
     return table(columns, [[row[c] for c in columns] for row in ordered])
 
 
+def tries() -> str:
+    """Other ideas for the recipe, on the same systems."""
+    columns = ["try", "score", "median_0.008", "median_0.08", "median_0.8"]
+    return table(columns, [[row[c] for c in columns] for row in rows("recipe_tries")])
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "kink": kink,
     "filtering": filtering,
@@ -148,6 +154,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "uci members": uci_members,
     "recipe": partial(recipe, "local"),
     "recipe global": partial(recipe, "global"),
+    "tries": tries,
 }
 
 
