@@ -71,6 +71,7 @@ def learn(name: str, split: int, weights: str, **settings: Any) -> dict[str, Any
     model.fit(data.x[train], data.y[train])
     # Of all runs that led here, also those that a checkpoint remembers.
     seconds = sum(history.seconds[-1] for _, history in model.trials_)
+    curves(name, split, weights, model)
     error = model.predict(data.x[test]) - data.y[test]
     return {
         "set": name,
@@ -88,6 +89,26 @@ def learn(name: str, split: int, weights: str, **settings: Any) -> dict[str, Any
         "seconds": round(seconds, 1),
         "commit": common.commit(),
     }
+
+
+def curves(name: str, split: int, weights: str, model: DeepStochasticRegressor) -> None:
+    """How flat the validation curve of each run was at its end: what its last fifth gained, in nats per standard unit."""
+    table = common.Table("uci_curves", ("set", "split", "weights", "run"))
+    for run, (prior_weight, history) in enumerate(model.trials_):
+        found, last = np.asarray(history.validation, float), history.iterations[-1]
+        if found.size and model.iterations is None and not table.has(set=name, split=split, weights=weights, run=run):
+            early = found[np.asarray(history.iterations) <= 0.8 * last]
+            row = {
+                "set": name,
+                "split": split,
+                "weights": weights,
+                "run": run,
+                "prior_weight": prior_weight,
+                "iterations": last,
+            }
+            row |= {"best_iteration": history.iterations[int(found.argmax())], "best": round(float(found.max()), 5)}
+            gain = found.max() - early.max() if early.size else np.nan
+            table.add(row | {"gain": round(float(gain), 5), "stopped": history.stopped.split(";")[0]})
 
 
 LONG: dict[str, Any] = {"order": 1, "iterations": 3000, "patience": 600, "batch_size": 64}
