@@ -343,7 +343,7 @@ class DeepStochasticRegressor(RegressorMixin, BaseEstimator):
         return trial
 
     def _key(self, *purpose: int) -> PRNGKeyArray:
-        """Randomness: 0 of where a member starts, 1 of its training, 2 of predictions."""
+        """Randomness: 0 of where a member starts, 1 of training, 2 of predictions."""
         return reduce(jr.fold_in, purpose, jr.key(self._seed))
 
     def _checked_shape(self) -> Shape:

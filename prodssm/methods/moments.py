@@ -252,6 +252,7 @@ def _with_carried_weights(
 
 
 def _crossed(toward: Float[Array, "d o d"]) -> Float[Array, "o o"]:
+    """Covariance of products of a weight's and its input's deviation, by what each input shares with the others' weights."""
     if toward.shape[1] == 1:
         return inner(toward[:, 0], toward[:, 0].T)[None, None]
     return jnp.einsum("die,ejd->ij", toward, toward)
