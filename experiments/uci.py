@@ -18,6 +18,7 @@ tenth, on which nothing was chosen.
     python experiments/uci.py --quick
 """
 
+import itertools
 import tempfile
 import time
 from collections.abc import Iterable
@@ -210,14 +211,13 @@ def main() -> None:
         common.smoke(lambda: learn("boston", 0, "local", iterations=2, prior_weight=0.3, members=2))
         return
     table, sets, kinds = common.Table("uci", ("set", "split", "weights")), asked.sets.split(","), asked.weights.split(",")
-    for name in sets:
-        for split in numbers(asked.splits):
-            # Weights that are drawn once are learned as redrawn ones first: that part is not learned again for them.
-            with tempfile.TemporaryDirectory() as folder:
-                for weights in kinds:
-                    if not table.has(set=name, split=split, weights=weights):
-                        kept = None if weights == "point" else Path(folder) / "run.safetensors"
-                        table.add(learn(name, split, weights, checkpoint=kept))
+    for split, name in itertools.product(numbers(asked.splits), sets):
+        # Weights that are drawn once are learned as redrawn ones first: that part is not learned again for them.
+        with tempfile.TemporaryDirectory() as folder:
+            for weights in kinds:
+                if not table.has(set=name, split=split, weights=weights):
+                    kept = None if weights == "point" else Path(folder) / "run.safetensors"
+                    table.add(learn(name, split, weights, checkpoint=kept))
     for name in sets:
         for weights in kinds:
             rows = [row for row in table.rows if (row["set"], row["weights"]) == (name, weights)]

@@ -161,13 +161,18 @@ class ProDSSM(BaseEstimator):
 
     # ------------------------------------------------------------------ learning
 
-    def fit(self, data: Any, y: Any = None) -> "ProDSSM":
+    def fit(self, data: Any, y: Any = None, *, held_out: Any = None) -> "ProDSSM":
         """Learn from one or many series: an array (time, y), a `Series`, a data frame, or a list of these.
 
         A data frame has one column per channel; `prodssm.frames.series_of` reads one that also has controls, time stamps or
         several series. Later frames must have the same columns, in any order.
 
         Ctrl-C ends training and keeps the best model so far.
+
+        Args:
+            data: What to learn from.
+            y: Nothing; scikit-learn passes it.
+            held_out: Series of your own to judge training by, in place of a share `validation` of the data.
         """
         _require_nothing(y)
         vars(self).pop("ssm_", None)  # a fit that fails must not leave old weights with new units
@@ -187,14 +192,20 @@ class ProDSSM(BaseEstimator):
         settings, noise = self._settings(series[0].y.shape[1]), self._standard_noise()
         columns = jnp.concatenate([each.y for each in series])
         u_size = 0 if series[0].u is None else series[0].u.shape[1]
-        training, held_out = self._hold_out(series)
+        if held_out is None:
+            training, judged = self._hold_out(series)
+        elif self.validation:
+            raise ValueError(f"held_out takes the place of a share of the data; give validation=0, got {self.validation}")
+        else:
+            training, judged = series, Data.of([self._standardise(each) for each in self._series(held_out)])
+        self._require_observations(training, judged)
         best = -np.inf
         for restart in range(self.restarts):
             start = assemble(settings, columns, u_size, noise, key=jr.key(self.seed + 1_000_003 * restart))
             self._require_room(start, training)
             if self.linear_start and restart % 2 == 0 and settings.emission == "linear":
                 start = acquainted(start, training)
-            found, history, last = self._train(start, recipe, training, held_out, restart)
+            found, history, last = self._train(start, recipe, training, judged, restart)
             reached = max((v for v in last.validation or last.objective if np.isfinite(v)), default=-np.inf)
             if restart == 0 or reached > best:
                 self.ssm_, self.history_, best = found, history, reached
@@ -322,18 +333,22 @@ class ProDSSM(BaseEstimator):
             cuts = [max(2, round((1 - self.validation) * len(each))) for each in series]
             training = [_first(each, cut) for each, cut in zip(series, cuts, strict=True)]
             held_out = Data.of(series, begin=cuts)
+        return training, held_out
+
+    def _require_observations(self, training: list[Series], held_out: Data | None) -> None:
+        """Something to learn from, and something to judge by where anything is held out."""
+        share = f"validation={self.validation} holds out" if self.validation else "is held out"
         if not Data.of(training).observed or (held_out is not None and not held_out.observed):
             raise ValueError(
                 f"data must have observations after the first of a series, in the part to learn from and in the part that "
-                f"validation={self.validation} holds out; give more data, or validation=0"
+                f"{share}; give more data, or hold out nothing"
             )
         if held_out is not None and not held_out.reached(self._recipe().judge):
             name = "horizons" if self.validation_horizons is None else "validation_horizons"
             raise ValueError(
-                f"{name} must reach observations that validation={self.validation} holds out, got {getattr(self, name)} for "
+                f"{name} must reach observations of what {share}, got {getattr(self, name)} for "
                 f"series of at most {held_out.frames.dt.shape[1]} steps; give shorter horizons, or more data"
             )
-        return training, held_out
 
     def _check_quietly(self, series: list[Series]) -> None:
         """A small check of the Gaussian assumption; what it finds wrong is worth a warning."""

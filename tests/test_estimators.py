@@ -983,6 +983,32 @@ def test_a_held_out_part_that_no_horizon_reaches_is_refused():
         ps.ProDSSM(**CHEAP, validation=0.2, validation_horizons=(400,)).fit(wave())
 
 
+def test_training_is_judged_by_series_that_the_user_holds_out():
+    data, other = wave(), wave(seed=1)
+    settings = {"hidden": (), "order": None, "iterations": 50}
+    model = ps.ProDSSM(**(CHEAP | settings)).fit(data, held_out=[other])
+    judged = training.Data.of([model._standardise(ps.Series(other))])
+    score = training.mean_foreseen(
+        model._recipe().judge, model.ssm_, judged.frames, judged.scored, method="moments", options={}
+    )
+    assert np.isclose(score, max(model.history_.validation), rtol=1e-4, atol=1e-5)
+    assert np.allclose(model.y_units_.mean, data.mean(axis=0))  # nothing else is learned from it
+
+
+@pytest.mark.parametrize(
+    ("settings", "held_out", "message"),
+    [
+        ({"validation": 0.2}, wave(), "held_out takes the place of a share"),
+        ({}, np.ones((TIME, 2)), "data must have 1 channels like those of fit, got 2"),
+        ({}, np.array([[1.0], [np.nan], [np.nan]]), "give more data, or hold out nothing"),
+        ({"validation_horizons": (400,)}, wave(), "validation_horizons must reach observations of what is held out"),
+    ],
+)
+def test_series_that_cannot_judge_are_refused(settings, held_out, message):
+    with pytest.raises(ValueError, match=message):
+        ps.ProDSSM(**(CHEAP | settings)).fit(wave(), held_out=held_out)
+
+
 def test_a_held_out_part_says_how_large_the_process_noise_is():
     rng = np.random.default_rng(3)
     # Much quieter while it is learned than afterwards.
