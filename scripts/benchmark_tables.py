@@ -17,7 +17,9 @@ def short(value: Any) -> str:
     """Three digits are enough for people."""
     if isinstance(value, bool):
         return "yes" if value else "**no**"
-    return f"{value:.3g}" if isinstance(value, float) else "" if value is None else str(value)
+    if isinstance(value, float):
+        return f"{value:.0f}" if 1e3 <= abs(value) < 1e6 else f"{value:.3g}"
+    return "" if value is None else str(value)
 
 
 def table(header: list[str], rows: list[list[Any]]) -> str:
