@@ -19,13 +19,12 @@ from typing import Any
 import common
 import filter as filters
 import jax
-import jax.numpy as jnp
 import jax.random as jr
 import kink
 import numpy as np
 
 import prodssm as ps
-from prodssm.series import Standardiser
+from prodssm.units import Units
 
 COUNTS = (1_000, 10_000, 100_000)
 STEPS = 1_000_000
@@ -58,8 +57,7 @@ def estimator(weights: str) -> ps.ProDSSM:
     """A model as `fit` leaves it behind, with the network of the other benchmarks in place of one that it has learned."""
     model = ps.ProDSSM(latent_dim=1, hidden=(kink.HIDDEN,), weights=weights, measurement_noise=NOISE)
     model.ssm_ = kink.model(kink.fitted(WEIGHT_VAR), NOISE, weights=weights)
-    model.y_units_, model.u_units_ = Standardiser(jnp.zeros(1), jnp.ones(1)), None
-    model.time_unit_, model.layout_ = 1.0, None
+    model.units_, model.layout_ = Units.none(channels=1, controls=0), None
     return model
 
 

@@ -39,7 +39,7 @@ def learn(weights: str, r: float, run: int, **settings: Any) -> dict[str, Any]:
         "run": run,
         "nll": round(ps.metrics.nll(truth, mean, var), 5),
         "mse": round(ps.metrics.mse(truth, mean), 6),
-        "process_var": round(float(np.exp(model.ssm_.log_process_noise)[0] * model.y_units_.scale[0] ** 2), 6),
+        "process_var": round(float(np.exp(model.ssm_.log_process_noise)[0] * model.units_.y.scale[0] ** 2), 6),
         "weight_var": round(float(variances.mean()), 5),
         "iterations": model.history_.iterations[-1],
         "prior_weight": model.prior_weight,

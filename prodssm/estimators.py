@@ -4,7 +4,7 @@ import os
 import warnings
 from collections.abc import Callable, Sequence
 from copy import copy
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
 
@@ -25,13 +25,11 @@ from prodssm.checks import as_array, require_finite, require_integer, require_nu
 from prodssm.frames import Layout, from_frames, layout_of, values_from
 from prodssm.gaussian import Gaussian
 from prodssm.inference import (
-    EVEN,
     Beliefs,
     Finder,
     filter_states,
     forecast,
     future,
-    require_even,
     require_memory,
     sample_futures,
     simulate,
@@ -48,6 +46,7 @@ from prodssm.persistence import plain as _plain
 from prodssm.regressor import DeepStochasticRegressor
 from prodssm.series import Series, Standardiser, as_list
 from prodssm.training import Data, History, Recipe, described, stages_of, train, trainable
+from prodssm.units import Units
 
 CHECK_STEPS, CHECK_SAMPLES = 20, 400  # of the small check at the end of a fit
 
@@ -187,21 +186,20 @@ class ProDSSM(BaseEstimator):
         require_integer("seed", self.seed, least=0)
         self.layout_ = layout_of(data)
         series = self._series(data)
-        self._learn_units(series)
-        series = [self._standardise(each) for each in series]
-        settings, noise = self._settings(series[0].y.shape[1]), self._standard_noise()
+        self.units_ = Units.of(series, even=not self.residual)
+        series = [self.units_.series(each) for each in series]
+        settings, noise = self._settings(self.units_.channels), self._standard_noise()
         columns = jnp.concatenate([each.y for each in series])
-        u_size = 0 if series[0].u is None else series[0].u.shape[1]
         if held_out is None:
             training, judged = self._hold_out(series)
         elif self.validation:
             raise ValueError(f"held_out takes the place of a share of the data; give validation=0, got {self.validation}")
         else:
-            training, judged = series, Data.of([self._standardise(each) for each in self._series(held_out)])
+            training, judged = series, Data.of([self.units_.series(each) for each in self._series(held_out)])
         self._require_observations(training, judged)
         best = -np.inf
         for restart in range(self.restarts):
-            start = assemble(settings, columns, u_size, noise, key=jr.key(self.seed + 1_000_003 * restart))
+            start = assemble(settings, columns, self.units_.controls, noise, key=jr.key(self.seed + 1_000_003 * restart))
             self._require_room(start, training)
             if self.linear_start and restart % 2 == 0 and settings.emission == "linear":
                 start = acquainted(start, training)
@@ -277,47 +275,11 @@ class ProDSSM(BaseEstimator):
             return {"key": jr.key(self.seed), "samples": self.samples}
         return {} if self.order is None or self.method != "moments" else {"order": self.order}
 
-    def _learn_units(self, series: list[Series]) -> None:
-        """Standard units of channels, controls and time."""
-        dtype = jnp.result_type(float)  # that of the weights
-        self.y_units_ = Standardiser.fit(jnp.concatenate([each.y.astype(dtype) for each in series]))
-        controls = [each.u.astype(dtype) for each in series if each.u is not None]
-        self.u_units_ = Standardiser.fit(jnp.concatenate(controls)) if controls else None
-        self.time_unit_ = float(np.median(np.concatenate([np.asarray(each.dt[:-1]) for each in series])))
-
     def _standard_noise(self) -> Float[Array, " y"] | None:
         """The given measurement variances in standard units."""
         require_number("noise_floor", self.noise_floor)
         require_variances("noise_floor", self.noise_floor)
-        if self.measurement_noise is None:
-            return None
-        given = np.asarray(as_array("measurement_noise", self.measurement_noise, ndim=np.ndim(self.measurement_noise)), float)
-        require_variances("measurement_noise", given)
-        scale = self.y_units_.scale
-        if given.shape not in ((), scale.shape):
-            raise ValueError(f"measurement_noise must be one variance or {scale.size}, got shape {given.shape}")
-        return jnp.broadcast_to(jnp.asarray(given, scale.dtype), scale.shape) / scale**2
-
-    def _standardise(self, series: Series) -> Series:
-        y_size = self.y_units_.mean.size
-        if series.y.shape[1] != y_size:
-            raise ValueError(f"data must have {y_size} channels like those of fit, got {series.y.shape[1]}")
-        if (series.u is None) != (self.u_units_ is None):
-            raise ValueError(f"u must {'be given' if series.u is None else 'not be given'}, as in fit")
-        if not self.residual:
-            require_even(series, self.time_unit_)
-        u = None if series.u is None else self._standard_u(series.u)
-        time = None if series.time is None else (series.time - series.time[0]) / self.time_unit_
-        return Series(self.y_units_.apply(series.y.astype(self.y_units_.mean.dtype)), u, time)
-
-    def _standard_u(self, u: Any) -> Float[Array, "time u"]:
-        if self.u_units_ is None:
-            raise ValueError("u must not be given, as in fit")
-        u, wanted = as_array("u", u, ndim=2), self.u_units_.mean.size
-        if u.shape[1] != wanted:
-            raise ValueError(f"u must have {wanted} columns like that of fit, got {u.shape[1]}")
-        require_finite("u", u)
-        return self.u_units_.apply(u.astype(self.u_units_.mean.dtype))
+        return None if self.measurement_noise is None else self.units_.variances("measurement_noise", self.measurement_noise)
 
     def _hold_out(self, series: list[Series]) -> tuple[list[Series], Data | None]:
         """Training series, and what is held out of them."""
@@ -370,11 +332,11 @@ class ProDSSM(BaseEstimator):
 
     def _infer(self, function: Callable[..., Beliefs], data: Any) -> Beliefs:
         series = self._one(data)
-        standard = self._standardise(series)
+        standard = self.units_.series(series)
         found = function(self.ssm_, standard, self.method, **self._options())
         if not all(np.isfinite(np.asarray(part)).all() for part in (found.mean, found.cov, found.log_evidence)):
             raise FloatingPointError("the beliefs left the range of numbers: the learned system is unstable; train it anew")
-        log_evidence = self.y_units_.undo_log_prob(found.log_evidence, ~jnp.isnan(series.y))
+        log_evidence = self.units_.y.undo_log_prob(found.log_evidence, ~jnp.isnan(series.y))
         return Beliefs(*self._state_units(found.mean, found.cov), log_evidence, found.weights)
 
     def forecast(self, data: Any, steps: int, u: Any = None, dt: Any = None) -> Prediction:
@@ -389,7 +351,8 @@ class ProDSSM(BaseEstimator):
         Returns:
             `.mean`, `.cov`, `.std`, `.interval(0.95)`, `.decompose()`, `.to_frame()`.
         """
-        standard = self._standardise(self._one(data))
+        series = self._one(data)
+        standard = self.units_.series(series)
         u, dt = self._future(u, dt)
         found = forecast(self.ssm_, standard, steps, self.method, u=u, dt=dt, **self._options())
         finite = np.isfinite(np.asarray(found.mean)).all(axis=1) & np.isfinite(np.asarray(found.cov)).all(axis=(1, 2))
@@ -398,15 +361,15 @@ class ProDSSM(BaseEstimator):
                 f"the forecast left the range of numbers at step {int(np.argmin(finite)) + 1}: the learned system is unstable; "
                 "forecast fewer steps, or train with longer horizons such as horizons=(1, 5, 20)"
             )
-        units = self.y_units_
+        units = self.units_.y
         parts = partial(copy(self)._decompose, standard, steps, u, dt)  # of this model, whatever is fitted later
         mean, cov = units.undo(found.mean), units.undo_cov(found.cov)
         return Prediction(mean, cov, *self._state_units(found.state_mean, found.state_cov), parts, self.layout_)
 
     def _future(self, u: Any, dt: Any) -> tuple[Any, Any]:
         u = values_from("u", u, () if self.layout_ is None else self.layout_.controls)
-        u = None if u is None or (np.size(u) == 0 and self.u_units_ is not None) else self._standard_u(u)
-        return u, None if dt is None else as_array("dt", dt, ndim=1) / self.time_unit_
+        u = None if u is None or (np.size(u) == 0 and self.units_.u is not None) else self.units_.control(u)
+        return u, None if dt is None else as_array("dt", dt, ndim=1) / self.units_.time
 
     def _decompose(self, standard: Series, steps: int, u: Any, dt: Any) -> Parts:
         if self.ssm_.weights == "local":
@@ -415,7 +378,7 @@ class ProDSSM(BaseEstimator):
                 "and act as process noise. Use weights='global', or compare transition(x).var with the process noise"
             )
         control, gaps = future(self.ssm_, standard, steps, u, dt)
-        square = np.asarray(self.y_units_.scale, float) ** 2
+        square = np.asarray(self.units_.y.scale, float) ** 2
         if self.ssm_.weights == "point":
             found = forecast(self.ssm_, standard, steps, self.method, u=u, dt=dt, **self._options())
             output = jnp.diagonal(found.cov, axis1=1, axis2=2) - self.ssm_.measurement_noise[None, :]
@@ -440,9 +403,8 @@ class ProDSSM(BaseEstimator):
         require_finite("x", x)
         units = self._state_standardiser()
         states = units.apply(x.astype(units.mean.dtype))
-        if (u is None) != (self.u_units_ is None):
-            raise ValueError(f"u must {'be given' if u is None else 'not be given'}, as in fit")
-        controls = None if u is None else self._standard_u(u)
+        self.units_.require_control(u)
+        controls = None if u is None else self.units_.control(u)
         if controls is not None and len(controls) != len(states):
             raise ValueError(f"u must have {len(states)} rows like x, got {len(controls)}")
         mean, var = _transition(self.ssm_, states, controls, self.order)
@@ -453,7 +415,7 @@ class ProDSSM(BaseEstimator):
         self._require_fit()
         u, dt = self._future(u, dt)
         states, y = simulate(self.ssm_, steps, key=key, u=u, dt=dt)
-        return self._state_standardiser().undo(states), self.y_units_.undo(y)
+        return self._state_standardiser().undo(states), self.units_.y.undo(y)
 
     def start(self) -> Stream:
         """A stream before its first observation."""
@@ -476,31 +438,19 @@ class ProDSSM(BaseEstimator):
             next observation.
         """
         self._require_fit()
-        y = np.asarray(y, dtype=self.y_units_.mean.dtype)
-        if y.shape != self.y_units_.mean.shape:
-            raise ValueError(f"y must have shape {self.y_units_.mean.shape}, got {y.shape}")
+        y = np.asarray(y, dtype=self.units_.y.mean.dtype)
+        if y.shape != self.units_.y.mean.shape:
+            raise ValueError(f"y must have shape {self.units_.y.mean.shape}, got {y.shape}")
         if np.isinf(y).any():
             raise ValueError(f"y must be finite, or NaN where nothing was observed; got {y}")
-        if (u is None) != (self.u_units_ is None):
-            raise ValueError(f"u must {'be given' if u is None else 'not be given'}, as in fit")
-        control = None if u is None else np.asarray(u, dtype=self.y_units_.mean.dtype)
+        self.units_.require_control(u)
+        control = None if u is None else np.asarray(u, dtype=self.units_.y.mean.dtype)
         if control is not None and (control.shape != (self.ssm_.u_size,) or not np.isfinite(control).all()):
             raise ValueError(f"u must be {self.ssm_.u_size} finite numbers, got {control}")
-        gap = np.asarray(self._time_step(dt), y.dtype)
+        gap = np.asarray(self.units_.gap(dt), y.dtype)
         finder = Finder(self.ssm_, self._options(), self.method)
-        state, found = _stream_step(finder, self.y_units_, self.u_units_, self._state_standardiser(), state, y, control, gap)
+        state, found = _stream_step(finder, self.units_.y, self.units_.u, self._state_standardiser(), state, y, control, gap)
         return state, OneStep(*found)
-
-    def _time_step(self, dt: float | None) -> float:
-        """One time step in units of the usual one."""
-        if dt is None:
-            return 1.0
-        require_number("dt", dt)
-        if dt <= 0:
-            raise ValueError(f"dt must be positive, got {dt}")
-        if not self.ssm_.residual and abs(dt / self.time_unit_ - 1) > EVEN:
-            raise ValueError(f"dt={dt} needs residual=True: only a residual transition scales with time")
-        return dt / self.time_unit_
 
     def score(self, data: Any, y: Any = None) -> float:
         """Mean log density per observed value, each given those before it; the first of each series is not scored."""
@@ -529,7 +479,7 @@ class ProDSSM(BaseEstimator):
         series = self._one(data)
         if len(series) < steps + 2:
             raise ValueError(f"data must have at least {steps + 2} observations for {steps} steps, got {len(series)}")
-        return self._check(self._standardise(series), steps, samples)
+        return self._check(self.units_.series(series), steps, samples)
 
     def _check(self, standard: Series, steps: int, samples: int) -> Check:
         cut = max(len(standard) - steps, 2)
@@ -551,14 +501,14 @@ class ProDSSM(BaseEstimator):
         self._require_fit()
         if self.activation not in ACTIVATIONS:
             raise ValueError(f"activation must be one of {', '.join(ACTIVATIONS)} to be saved, got {self.activation!r}")
-        channels, controls = self.y_units_.mean.size, 0 if self.u_units_ is None else self.u_units_.mean.size
+        channels, controls = self.units_.channels, self.units_.controls
         if _shape(self._template(channels, controls)) != _shape(self.ssm_):
             raise ValueError("the settings of this model were changed after fit: call fit again before save")
         params = {name: _plain(value) for name, value in self.get_params(deep=False).items()}
         params["checkpoint"] = None if self.checkpoint is None else os.fspath(self.checkpoint)
         config = {
             "params": params,
-            "time_unit": self.time_unit_,
+            "time_unit": self.units_.time,
             "controls": controls,
             "channels": channels,
             "layout": None if self.layout_ is None else asdict(self.layout_),
@@ -574,7 +524,7 @@ class ProDSSM(BaseEstimator):
         return assemble(self._settings(channels), jnp.zeros((2, channels)), controls, noise, key=jr.key(0))
 
     def _fitted(self) -> dict[str, Any]:
-        return {"model": self.ssm_, "y_units": self.y_units_, "u_units": self.u_units_}
+        return {"model": self.ssm_, "y_units": self.units_.y, "u_units": self.units_.u}
 
     @classmethod
     def _load(cls, config: dict[str, Any], arrays: dict[str, np.ndarray]) -> "ProDSSM":
@@ -582,14 +532,13 @@ class ProDSSM(BaseEstimator):
         numbers = {name: arrays.pop(f"history.{name}").tolist() for name in ("objective", "validation", "seconds")}
         model.history_ = History(iterations=config["iterations"], stopped=config["stopped"], **numbers)
         channels, controls = config["channels"], config["controls"]
-        model.time_unit_ = config["time_unit"]
         layout = config.get("layout")  # older files have none
         model.layout_ = None if layout is None else Layout(**{name: _plain(value) for name, value in layout.items()})
-        model.y_units_ = Standardiser(jnp.zeros(channels), jnp.ones(channels))
-        model.u_units_ = Standardiser(jnp.zeros(controls), jnp.ones(controls)) if controls else None
         model.ssm_ = model._template(channels, controls)
+        model.units_ = Units.none(channels, controls, config["time_unit"], even=not model.ssm_.residual)
         fitted = restore(model._fitted(), arrays)
-        model.ssm_, model.y_units_, model.u_units_ = fitted["model"], fitted["y_units"], fitted["u_units"]
+        model.ssm_ = fitted["model"]
+        model.units_ = replace(model.units_, y=fitted["y_units"], u=fitted["u_units"])
         return model
 
     # ------------------------------------------------------------------ units
@@ -601,7 +550,7 @@ class ProDSSM(BaseEstimator):
     @property
     def channel_names_(self) -> tuple[str, ...]:
         """Names of the channels: the columns of the frame that was fitted, else y0, y1, ..."""
-        return channel_names(self.layout_, self.y_units_.mean.size)
+        return channel_names(self.layout_, self.units_.channels)
 
     def _series(self, data: Any) -> list[Series]:
         """Whatever holds series as a list of them, the columns of frames in the order of fit."""
@@ -617,9 +566,8 @@ class ProDSSM(BaseEstimator):
     def _state_standardiser(self) -> Standardiser:
         """Units of the state: those of the data if the state is what is observed, else its own."""
         if self.ssm_.emission is None:
-            return self.y_units_
-        n, dtype = self.ssm_.x_size, self.ssm_.initial_mean.dtype
-        return Standardiser(jnp.zeros(n, dtype), jnp.ones(n, dtype))
+            return self.units_.y
+        return Standardiser.none(self.ssm_.x_size, self.ssm_.initial_mean.dtype)
 
     def _state_units(self, mean: Array, cov: Array) -> tuple[Array, Array]:
         units = self._state_standardiser()

@@ -60,7 +60,7 @@ def forecast(models: Sequence[Any], data: Any, steps: int, u: Any = None, dt: An
     means, covs = (np.stack([np.asarray(getattr(each, part), float) for each in ahead]) for part in ("mean", "cov"))
     mean, cov = matched(means, covs)
     # Of these models, whatever they are fitted to later.
-    noise = [np.asarray(m.ssm_.measurement_noise, float) * np.asarray(m.y_units_.scale, float) ** 2 for m in models]
+    noise = [np.asarray(m.ssm_.measurement_noise, float) * np.asarray(m.units_.y.scale, float) ** 2 for m in models]
     drawn_once = [each for model, each in zip(models, ahead, strict=True) if model.ssm_.weights == "global"]
 
     def parts() -> Parts:

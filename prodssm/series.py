@@ -147,6 +147,11 @@ class Standardiser(eqx.Module):
         dtype = jnp.asarray(columns).dtype
         return cls(jnp.asarray(mean, dtype), jnp.asarray(np.where(constant, 1.0, std), dtype))
 
+    @classmethod
+    def none(cls, size: int, dtype: Any = None) -> "Standardiser":
+        """One that changes nothing."""
+        return cls(jnp.zeros(size, dtype), jnp.ones(size, dtype))
+
     def apply(self, values: Float[Array, "*any y"]) -> Float[Array, "*any y"]:
         """To standard units."""
         return (values - self.mean) / self.scale

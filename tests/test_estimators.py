@@ -352,8 +352,8 @@ def elsewhere():
 
 def test_training_sees_the_same_numbers_in_any_units(with_everything, elsewhere):
     for n in range(2):
-        one = with_everything._standardise(rich(n, 14 - 4 * n))
-        two = elsewhere._standardise(other_units(rich(n, 14 - 4 * n)))
+        one = with_everything.units_.series(rich(n, 14 - 4 * n))
+        two = elsewhere.units_.series(other_units(rich(n, 14 - 4 * n)))
         for name in ("y", "u", "time"):
             a, b = (np.nan_to_num(np.asarray(getattr(each, name))) for each in (one, two))
             assert close(a, b), name
@@ -397,14 +397,14 @@ def test_forecast_transition_and_stream_do_not_depend_on_units(with_everything, 
 
 def test_simulation_asks_in_standard_units_and_answers_in_those_of_the_data(elsewhere, monkeypatch):
     def simulate(model, steps, *, key, u, dt):
-        assert np.allclose(u, (np.array([[-7.001], [-6.999]]) - elsewhere.u_units_.mean) / elsewhere.u_units_.scale)
-        assert np.allclose(dt, np.array([30.0, 60.0]) / elsewhere.time_unit_)
+        assert np.allclose(u, (np.array([[-7.001], [-6.999]]) - elsewhere.units_.u.mean) / elsewhere.units_.u.scale)
+        assert np.allclose(dt, np.array([30.0, 60.0]) / elsewhere.units_.time)
         return jnp.zeros((steps, 2)), jnp.ones((steps, 2))
 
     monkeypatch.setattr(estimators, "simulate", simulate)
     states, y = elsewhere.simulate(3, jr.key(0), u=[[-7.001], [-6.999]], dt=[30.0, 60.0])
-    assert close(states, np.tile(elsewhere.y_units_.mean, (3, 1)))
-    assert close(y, np.tile(elsewhere.y_units_.mean + elsewhere.y_units_.scale, (3, 1)))
+    assert close(states, np.tile(elsewhere.units_.y.mean, (3, 1)))
+    assert close(y, np.tile(elsewhere.units_.y.mean + elsewhere.units_.y.scale, (3, 1)))
 
 
 def no_futures(finder, frames, u, gaps, *, key, samples):
@@ -461,8 +461,8 @@ def test_the_method_may_be_changed_after_fit(local):
     other = copy(local).set_params(method="linearised")
     plain, changed = local.forecast(wave(), AHEAD), other.forecast(wave(), AHEAD)
     assert not np.allclose(plain.mean, changed.mean, atol=1e-6)
-    direct = ps.forecast(local.ssm_, local._standardise(ps.Series(array(wave()))), AHEAD, "linearised")
-    assert close(changed.mean, local.y_units_.undo(direct.mean))
+    direct = ps.forecast(local.ssm_, local.units_.series(ps.Series(array(wave()))), AHEAD, "linearised")
+    assert close(changed.mean, local.units_.y.undo(direct.mean))
 
 
 # ---------------------------------------------------------------- streams
@@ -651,13 +651,13 @@ def test_sampled_futures_have_the_moments_of_a_linear_forecast():
 def test_parts_of_a_forecast_add_up_to_its_variance_and_belong_to_it(drawn_once):
     model = copy(drawn_once)
     ahead = model.forecast(10 * wave(), AHEAD)
-    model.ssm_, model.y_units_ = None, None  # whatever becomes of the model afterwards
+    model.ssm_, model.units_ = None, None  # whatever becomes of the model afterwards
     parts = ahead.decompose()
     total = parts.epistemic + parts.aleatoric + parts.measurement
     assert close(np.asarray(total, ahead.cov.dtype), ahead.std**2)
     assert (parts.epistemic > 0).all()
     assert (parts.aleatoric > 0).all()
-    noise = drawn_once.ssm_.measurement_noise * drawn_once.y_units_.scale**2
+    noise = drawn_once.ssm_.measurement_noise * drawn_once.units_.y.scale**2
     assert np.allclose(parts.measurement, noise)
 
 
@@ -675,11 +675,11 @@ def test_what_cannot_be_told_apart_says_what_to_use_instead(local, drawn_once):
         local.forecast(wave(), AHEAD).decompose()
     other = copy(drawn_once).set_params(method="linearised")
     with pytest.raises(ValueError, match="decompose needs method='moments', got 'linearised'"):
-        other._decompose(other._standardise(ps.Series(wave())), AHEAD, None, None)
+        other._decompose(other.units_.series(ps.Series(wave())), AHEAD, None, None)
     # By the weights of the model, not by settings that came after it.
     changed = copy(local).set_params(weights="global")
     with pytest.raises(ValueError, match="local"):
-        changed._decompose(changed._standardise(ps.Series(wave())), AHEAD, None, None)
+        changed._decompose(changed.units_.series(ps.Series(wave())), AHEAD, None, None)
 
 
 def test_weights_drawn_once_are_first_learned_as_redrawn_ones_and_then_refined():
@@ -769,7 +769,7 @@ def test_the_check_forecasts_over_the_time_steps_and_controls_that_were(with_eve
     series = rich(0, 14)
     with pytest.raises(AttributeError):
         with_everything.check(series, steps=5)
-    standard = with_everything._standardise(series)
+    standard = with_everything.units_.series(series)
     assert close(given["gaps"], standard.dt[8:13])
     assert close(given["u"], standard.u[8:13])
 
@@ -792,7 +792,7 @@ def test_a_saved_model_comes_back_bit_by_bit(with_everything, tmp_path):
     assert_same_answers(model, loaded, rich(0, 14), u=np.ones((5, 1)))
     assert loaded.history_ == model.history_
     assert loaded.get_params() == model.get_params() | {"checkpoint": str(tmp_path / "run")}
-    assert loaded.time_unit_ == model.time_unit_
+    assert loaded.units_.time == model.units_.time
 
 
 def test_every_kind_of_model_can_be_saved(drawn_once, tmp_path):
@@ -943,7 +943,7 @@ def test_what_is_held_out_is_not_trained_on(count, share, monkeypatch):
     monkeypatch.setattr(ps.ProDSSM, "_check_quietly", lambda self, series: None)
     data = [wave(seed=seed)[: TIME - seed] for seed in range(count)]
     model = ps.ProDSSM(**CHEAP, validation=share).fit(data)
-    values = {float(v) for each in data for v in model._standardise(ps.Series(each)).y[:, 0]}
+    values = {float(v) for each in data for v in model.units_.series(ps.Series(each)).y[:, 0]}
     seen = {float(v) for each in given["series"] for v in each.y[:, 0]}
     scored = np.asarray(given["held_out"].scored)[..., None] > 0
     judged = {float(v) for v in np.asarray(given["held_out"].frames.y)[scored] if np.isfinite(v)}
@@ -971,7 +971,7 @@ def test_early_stopping_returns_the_model_that_foresaw_the_held_out_part_best(co
 
 def held_out_score(model, data, louder=1.0):
     """How well a model, with its process noise multiplied, foresees what was held out when it was trained."""
-    _, held_out = model._hold_out([model._standardise(ps.Series(each)) for each in data])
+    _, held_out = model._hold_out([model.units_.series(ps.Series(each)) for each in data])
     noisier = eqx.tree_at(lambda m: m.log_process_noise, model.ssm_, model.ssm_.log_process_noise + np.log(louder))
     return training.mean_foreseen(
         model._recipe().objective, noisier, held_out.frames, held_out.scored, method="moments", options={}
@@ -987,12 +987,12 @@ def test_training_is_judged_by_series_that_the_user_holds_out():
     data, other = wave(), wave(seed=1)
     settings = {"hidden": (), "order": None, "iterations": 50}
     model = ps.ProDSSM(**(CHEAP | settings)).fit(data, held_out=[other])
-    judged = training.Data.of([model._standardise(ps.Series(other))])
+    judged = training.Data.of([model.units_.series(ps.Series(other))])
     score = training.mean_foreseen(
         model._recipe().judge, model.ssm_, judged.frames, judged.scored, method="moments", options={}
     )
     assert np.isclose(score, max(model.history_.validation), rtol=1e-4, atol=1e-5)
-    assert np.allclose(model.y_units_.mean, data.mean(axis=0))  # nothing else is learned from it
+    assert np.allclose(model.units_.y.mean, data.mean(axis=0))  # nothing else is learned from it
 
 
 @pytest.mark.parametrize(

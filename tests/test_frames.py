@@ -314,7 +314,7 @@ def test_a_model_that_knows_no_names_calls_its_channels_y(plain):
 def test_controls_and_time_are_read_from_later_frames(controlled):
     model, table = controlled
     y, u = numbers()
-    assert np.isclose(model.time_unit_, 86400)
+    assert np.isclose(model.units_.time, 86400)
     assert model.channel_names_ == ("a", "b")
     later = table.select(["b", "heat", "t", "a"])
     wanted = model.filter(ps.Series(y, u, 86400.0 * np.arange(len(y))))
