@@ -11,7 +11,7 @@ Closed forms are used where they exist. Any other elementwise function is integr
 import math
 from collections.abc import Callable
 from functools import lru_cache, partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -65,6 +65,13 @@ class Activation(eqx.Module):
     def __call__(self, x: Float[Array, "..."]) -> Float[Array, "..."]:
         """The function itself."""
         return self.function(x)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """What pickle takes along: of a known activation its name, because functions of JAX cannot travel."""
+        known = ACTIVATIONS.get(self.name)
+        if known is not None and known.function is self.function:
+            return find_activation, (self.name,)
+        return super().__reduce_ex__(protocol)
 
     def expand(self, mean: Units, var: Units, order: int) -> Expansion:
         """The expansion at these moments; a unit without variance is an ordinary function value and derivative."""
@@ -371,14 +378,15 @@ def from_function(
         raise ValueError(f"nodes must be at least 2, got {nodes}")
     require_finite("kinks", np.asarray(kinks, float))
 
-    grid = split_grid(tuple(float(kink) for kink in kinks), nodes) if kinks else hermite_grid(nodes)
-
-    def rule(mean, std, order):
-        if order >= nodes:
-            raise ValueError(f"order must be below the {nodes} quadrature nodes of this activation, got {order}")
-        return _project(function, mean, std, order, grid)
-
+    rule = partial(_by_quadrature, function, tuple(float(kink) for kink in kinks), nodes)  # pickle takes no closures along
     return Activation(name or getattr(function, "__name__", "function"), function, rule)
+
+
+def _by_quadrature(function, kinks, nodes, mean, std, order):
+    grid = split_grid(kinks, nodes) if kinks else hermite_grid(nodes)
+    if order >= nodes:
+        raise ValueError(f"order must be below the {nodes} quadrature nodes of this activation, got {order}")
+    return _project(function, mean, std, order, grid)
 
 
 _RULES: dict[str, tuple[Callable, Callable]] = {

@@ -92,7 +92,7 @@ class ProDSSM(BaseEstimator):
         rank: With weights="global", how many directions of what was learned about them a filter remembers; as many as weights
             or more: a dense covariance; None: that up to 400 weights, 64 directions beyond.
         samples: Particles for method="sampled".
-        checkpoint: File that a killed run resumes from.
+        checkpoint: File that a killed run resumes from. It belongs to one fit to the same data.
         progress: Show a progress bar.
         seed: Seed of all randomness.
 
@@ -189,14 +189,10 @@ class ProDSSM(BaseEstimator):
         self.units_ = Units.of(series, even=not self.residual)
         series = [self.units_.series(each) for each in series]
         settings, noise = self._settings(self.units_.channels), self._standard_noise()
-        columns = jnp.concatenate([each.y for each in series])
-        if held_out is None:
-            training, judged = self._hold_out(series)
-        elif self.validation:
-            raise ValueError(f"held_out takes the place of a share of the data; give validation=0, got {self.validation}")
-        else:
-            training, judged = series, Data.of([self.units_.series(each) for each in self._series(held_out)])
+        training, judged = self._hold_out(series) if held_out is None else (series, self._given_to_judge(held_out))
         self._require_observations(training, judged)
+        columns = jnp.concatenate([each.y for each in training])
+        comparable = Data.of(training).drawn_whole(recipe.batch, recipe.window) and self.method != "sampled"
         best = -np.inf
         for restart in range(self.restarts):
             start = assemble(settings, columns, self.units_.controls, noise, key=jr.key(self.seed + 1_000_003 * restart))
@@ -204,7 +200,8 @@ class ProDSSM(BaseEstimator):
             if self.linear_start and restart % 2 == 0 and settings.emission == "linear":
                 start = acquainted(start, training)
             found, history, last = self._train(start, recipe, training, judged, restart)
-            reached = max((v for v in last.validation or last.objective if np.isfinite(v)), default=-np.inf)
+            seen = last.validation or (last.objective if comparable else last.objective[-1:])
+            reached = max((value for value in seen if np.isfinite(value)), default=-np.inf)
             if restart == 0 or reached > best:
                 self.ssm_, self.history_, best = found, history, reached
             if last.stopped.startswith("interrupted"):
@@ -217,9 +214,13 @@ class ProDSSM(BaseEstimator):
     def _train(
         self, model: StateSpaceModel, recipe: Recipe, series: list[Series], held_out: Data | None, restart: int
     ) -> tuple[StateSpaceModel, History, History]:
-        """One run, which for weights that are drawn once may have two stages; the whole history and that of the last stage."""
+        """One run, which for weights that are drawn once may have two stages; the whole history and that of the last stage.
+
+        The latter is empty if Ctrl-C came before: what other stages have reached cannot be compared with it.
+        """
         history = found = History()
-        for n, (kind, chosen) in enumerate(stages_of(self.weights, recipe, _plain(self.refine))):
+        stages = stages_of(self.weights, recipe, _plain(self.refine))
+        for n, (kind, chosen) in enumerate(stages):
             suffix = f"{restart or ''}" + (".refined" if n else "")
             model = model.with_kind(kind)
             model, found = train(
@@ -236,6 +237,7 @@ class ProDSSM(BaseEstimator):
             )
             history = history.followed_by(found)
             if found.stopped.startswith("interrupted"):
+                found = found if n == len(stages) - 1 else History(stopped=found.stopped)
                 break
         return model.with_kind(self.weights), history, found
 
@@ -297,15 +299,33 @@ class ProDSSM(BaseEstimator):
             held_out = Data.of(series, begin=cuts)
         return training, held_out
 
+    def _given_to_judge(self, held_out: Any) -> Data:
+        """Series that the user holds out, in the units of what is learned from."""
+        if self.validation:
+            raise ValueError(f"held_out takes the place of a share of the data; give validation=0, got {self.validation}")
+        try:
+            return Data.of([self.units_.series(each) for each in self._series(held_out)])
+        except (TypeError, ValueError) as error:
+            raise type(error)(f"held_out: {error}") from error
+
     def _require_observations(self, training: list[Series], held_out: Data | None) -> None:
         """Something to learn from, and something to judge by where anything is held out."""
-        share = f"validation={self.validation} holds out" if self.validation else "is held out"
-        if not Data.of(training).observed or (held_out is not None and not held_out.observed):
+        learned, recipe = Data.of(training), self._recipe()
+        if not learned.observed:
+            rest = f" that validation={self.validation} leaves; give more data, or a smaller share" if self.validation else ""
+            raise ValueError(f"data must have observations after the first of a series, to learn from{rest}")
+        if not learned.reached(recipe.objective, recipe.window):
+            longest = min(learned.frames.dt.shape[1], recipe.window or np.inf)
             raise ValueError(
-                f"data must have observations after the first of a series, in the part to learn from and in the part that "
-                f"{share}; give more data, or hold out nothing"
+                f"horizons must reach observations to learn from, got {self.horizons} for series or windows of at most "
+                f"{longest} steps; give shorter horizons, longer windows, or more data"
             )
-        if held_out is not None and not held_out.reached(self._recipe().judge):
+        if held_out is None:
+            return
+        share = f"validation={self.validation} holds out" if self.validation else "is held out"
+        if not held_out.observed:
+            raise ValueError(f"what {share} must have observations after the first of a series; give more data")
+        if not held_out.reached(recipe.judge):
             name = "horizons" if self.validation_horizons is None else "validation_horizons"
             raise ValueError(
                 f"{name} must reach observations of what {share}, got {getattr(self, name)} for "

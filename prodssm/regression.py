@@ -19,7 +19,7 @@ from prodssm.gaussian import Gaussian, JointGaussian
 from prodssm.linalg import symmetrise
 from prodssm.model import StateSpaceModel
 from prodssm.objective import model_prior
-from prodssm.training import Goal, Recipe, described, trainable
+from prodssm.training import Goal, Recipe, described, later_is_better, trainable
 
 METHODS = ("moments", "sampled")
 TOGETHER = 128  # rows that are worked on at once where no gradient is asked for
@@ -150,6 +150,12 @@ def predict_rows(
     return found.mean, found.cov
 
 
+@eqx.filter_jit
+def log_densities(mean: Float[Array, "n y"], cov: Float[Array, "n y y"], y: Float[Array, "n y"]) -> Float[Array, " n"]:
+    """Log density of the targets of each row, by the rule that training uses."""
+    return jax.vmap(lambda m, c, one: Gaussian(m, c).log_prob(one))(mean, cov, y)
+
+
 class Rows(eqx.Module):
     """Rows to learn from, followed by rows that are held out, followed by nothing that counts.
 
@@ -234,11 +240,8 @@ class RowsTask(Goal):
         return foreseen + self.prior_weight * model_prior(model).astype(found.dtype) / values
 
     def worth(self, learned: Any, objective: Float[Array, ""], done: Int[Array, ""]) -> tuple[Any, Float[Array, ""]]:
-        """The parameters, and how good they are: by the held-out rows if there are any, else the later the better.
-
-        The objective of a few batches would choose lucky batches, not good parameters.
-        """
-        later = jnp.where(jnp.isfinite(objective), done.astype(objective.dtype), -jnp.inf)
+        """The parameters, and how good they are: by the held-out rows if there are any, else the later the better."""
+        later = later_is_better(objective, done)
         return learned, jax.lax.cond(self.rows.held > 0, lambda: self.validation(learned), lambda: later)
 
     def validation(self, learned: Any) -> Float[Array, ""]:

@@ -2,12 +2,13 @@
 
 import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial, reduce
 from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
@@ -25,7 +26,8 @@ from prodssm.mixture import log_density, matched
 from prodssm.model import StateSpaceModel
 from prodssm.network import Network
 from prodssm.persistence import flatten, plain, restore, write
-from prodssm.regression import METHODS, TOGETHER, Plan, Rows, RowsTask, predict_rows
+from prodssm.regression import METHODS, TOGETHER, Plan, Rows, RowsTask, log_densities, predict_rows
+from prodssm.series import centre_and_scale
 from prodssm.training import History, Recipe, Stage, maximise, stages_of
 
 PRIOR_WEIGHTS = (0.1, 0.3, 1.0)  # that "auto" chooses from
@@ -39,26 +41,20 @@ FEWEST = 10  # rows that can be split into some to learn from and some to choose
 
 
 @dataclass(frozen=True)
-class Units:
+class Scaling:
     """Columns in standard units: mean zero, standard deviation one. Double precision, whatever the model computes in."""
 
     mean: Float[np.ndarray, " c"]
     scale: Float[np.ndarray, " c"]
 
     @classmethod
-    def fit(cls, columns: Float[np.ndarray, "n c"]) -> "Units":
+    def fit(cls, columns: Float[np.ndarray, "n c"]) -> "Scaling":
         """From the columns; one that does not vary keeps its scale."""
-        mean = columns.mean(axis=0)
-        # By way of the largest deviation, or squares of very large or small numbers would leave the range of floats.
-        peak = np.abs(columns - mean).max(axis=0)
-        std = peak * ((columns - mean) / np.where(peak > 0, peak, 1.0)).std(axis=0)
-        # Rounding leaves a constant column a standard deviation of 1e-16 of its size. Relative, so that units do not matter.
-        constant = std <= 1e-10 * np.abs(columns).max(axis=0)
-        return cls(mean, np.where(constant, 1.0, std))
+        return cls(*centre_and_scale(columns))
 
     @classmethod
-    def none(cls, size: int) -> "Units":
-        """Units that change nothing."""
+    def none(cls, size: int) -> "Scaling":
+        """One that changes nothing."""
         return cls(np.zeros(size), np.ones(size))
 
     def apply(self, columns: Float[np.ndarray, "n c"]) -> Float[np.ndarray, "n c"]:
@@ -139,10 +135,14 @@ class _InterruptedError(Exception):
 
 
 def _best(tried: dict[float, list[list[Trial]]]) -> float:
-    """The prior weight with which the members that choose predict their held-out rows best."""
+    """The prior weight with which the members that choose predict their held-out rows best.
+
+    Only those that all weights have in common are compared, unless Ctrl-C came before a weight had any: rows differ.
+    """
+    shared = min([CHOOSING, *(len(members) for members in tried.values() if members)])
 
     def score(weight: float) -> float:
-        return float(np.mean([found[0].score for found in tried[weight][:CHOOSING]])) if tried[weight] else -np.inf
+        return float(np.mean([found[0].score for found in tried[weight][:shared]])) if tried[weight] else -np.inf
 
     return max(tried, key=score)
 
@@ -181,7 +181,8 @@ class DeepStochasticRegressor(RegressorMixin, BaseEstimator):
         patience: Iterations without progress on the held-out rows after which to stop; None takes a fifth of `iterations`.
         noise_floor: Least variance of the measurement noise, as a share of a target's variance. Targets that are nearly free
             of noise cannot be predicted more surely than this.
-        checkpoint: How the names of the files begin that a killed fit resumes from; every run of every member has one.
+        checkpoint: How the names of the files begin that a killed fit resumes from; every run of every member has one. They
+            belong to one fit to one set of rows: leave it None in `cross_val_score` and `GridSearchCV`.
         progress: Show a progress bar.
         random_state: Seed of all randomness.
 
@@ -292,7 +293,7 @@ class DeepStochasticRegressor(RegressorMixin, BaseEstimator):
         X, y = validate_data(self, X, y, dtype=np.float64, multi_output=True, y_numeric=True)
         recipe = self._checked_recipe(len(X))
         self._y_ndim, targets = y.ndim, _targets(y)
-        self._x_units, self._y_units = Units.fit(X), Units.fit(targets)
+        self._x_units, self._y_units = Scaling.fit(X), Scaling.fit(targets)
         draw = check_random_state(self.random_state)
         self._seed = int(draw.randint(2**31 - 1))
         order = np.random.default_rng(self._seed).permutation(len(X))
@@ -366,6 +367,8 @@ class DeepStochasticRegressor(RegressorMixin, BaseEstimator):
         for name in ("batch_size", "refine"):
             if getattr(self, name) is not None:
                 require_integer(name, getattr(self, name), least=1)
+        if not isinstance(self.early_stopping, bool | np.bool_):
+            raise TypeError(f"early_stopping must be True or False, got {self.early_stopping!r}")
         require_number("validation_fraction", self.validation_fraction)
         if not 0 < self.validation_fraction < 1:
             raise ValueError(f"validation_fraction must lie between 0 and 1, got {self.validation_fraction}")
@@ -408,23 +411,18 @@ class DeepStochasticRegressor(RegressorMixin, BaseEstimator):
         size = self.ssms_[0].y_size
         if targets.shape[1] != size:
             raise ValueError(f"y must have {size} targets like that of fit, got {targets.shape[1]}")
-        mean, cov = self._beliefs(X)
-        gap = self._y_units.apply(targets) - mean
-        distance = (gap * np.linalg.solve(cov, gap[..., None])[..., 0]).sum(axis=-1)
-        volume = np.linalg.slogdet(2 * np.pi * cov)[1] + 2 * np.log(self._y_units.scale).sum()
-        return log_density(-0.5 * (distance + volume))
+        with np.errstate(over="ignore"):  # as far away as numbers reach is far enough
+            standard = self._y_units.apply(targets).astype(self.ssms_[0].initial_mean.dtype)
+        each = [_in_chunks(log_densities, mean, cov, standard) for mean, cov in zip(*self._beliefs(X), strict=True)]
+        return log_density(np.stack(each)) - np.log(self._y_units.scale).sum()
 
     def _beliefs(self, X: Float[np.ndarray, "n x"]) -> tuple[Float[np.ndarray, "m n y"], Float[np.ndarray, "m n y y"]]:
         """Means and covariances of each member in standard units, some rows at a time: no number of rows is compiled anew."""
         with np.errstate(over="ignore"):  # what does not fit is found below
             x = self._x_units.apply(X).astype(self.ssms_[0].initial_mean.dtype)
-        x = np.pad(x, ((0, -len(x) % TOGETHER), (0, 0)))
-        chunks = [jnp.asarray(x[n : n + TOGETHER]) for n in range(0, len(x), TOGETHER)]
-        found = [[predict_rows(ssm, self._plan, chunk, self._key(2)) for chunk in chunks] for ssm in self.ssms_]
-        mean, cov = (
-            np.stack([np.concatenate([np.asarray(chunk[part], float) for chunk in member])[: len(X)] for member in found])
-            for part in (0, 1)
-        )
+        rule = partial(predict_rows, plan=self._plan, key=self._key(2))
+        found = [_in_chunks(lambda rows, ssm=ssm: rule(ssm, x=rows), x) for ssm in self.ssms_]
+        mean, cov = (np.stack([member[part] for member in found]) for part in (0, 1))
         if not (np.isfinite(mean).all() and np.isfinite(cov).all()):
             raise FloatingPointError(
                 "a prediction left the range of numbers: X is too far from that of fit, or the learned layers are unstable"
@@ -436,18 +434,6 @@ class DeepStochasticRegressor(RegressorMixin, BaseEstimator):
         return columns[:, 0] if self._y_ndim == 1 else columns
 
     # ------------------------------------------------------------------ files
-
-    def __getstate__(self) -> dict[str, Any]:
-        """What pickle and joblib take along: of the model its numbers, because functions compiled by JAX cannot travel."""
-        state: dict[str, Any] = super().__getstate__()  # type: ignore[assignment]
-        return state | ({"ssms_": [flatten(ssm) for ssm in self.ssms_]} if hasattr(self, "ssms_") else {})
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        """The way back."""
-        super().__setstate__(state)
-        if hasattr(self, "ssms_"):
-            template = self._template(self._y_units.mean.size)
-            self.ssms_ = tuple(restore(template, each) for each in state["ssms_"])
 
     def _template(self, targets: int) -> StateSpaceModel:
         """A model of this shape."""
@@ -495,12 +481,21 @@ class DeepStochasticRegressor(RegressorMixin, BaseEstimator):
         model.prior_weight_, model.n_iter_ = config["prior_weight"], config["n_iter"]
         model.history_ = _from_words(config["history"])
         model.trials_ = [(weight, _from_words(history)) for weight, history in config["trials"]]
-        model._x_units, model._y_units = Units.none(model.n_features_in_), Units.none(targets)
+        model._x_units, model._y_units = Scaling.none(model.n_features_in_), Scaling.none(targets)
         model.ssms_ = (model._template(targets),) * config["members"]
         found = restore(model._fitted(), arrays)
         model.ssms_ = found["models"]
-        model._x_units, model._y_units = Units(found["x_mean"], found["x_scale"]), Units(found["y_mean"], found["y_scale"])
+        model._x_units, model._y_units = Scaling(found["x_mean"], found["x_scale"]), Scaling(found["y_mean"], found["y_scale"])
         return model
+
+
+def _in_chunks(function: Callable[..., Any], *columns: np.ndarray) -> Any:
+    """What a function finds for rows, in double precision, some of them at a time: no number of rows is compiled anew."""
+    count, dtype = len(columns[0]), columns[-1].dtype
+    full = [np.pad(each.astype(dtype), ((0, -count % TOGETHER), *((0, 0),) * (each.ndim - 1)), mode="edge") for each in columns]
+    starts = range(0, count, TOGETHER)
+    found = [function(*(jnp.asarray(each[n : n + TOGETHER]) for each in full)) for n in starts]
+    return jax.tree.map(lambda *parts: np.concatenate([np.asarray(part, float) for part in parts])[:count], *found)
 
 
 def _targets(y: Any) -> Float[np.ndarray, "n y"]:

@@ -1,14 +1,18 @@
 """Time series as people have them: missing values, control inputs, irregular time stamps, unequal lengths, any units."""
 
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
 from prodssm.checks import as_array, require_finite, values_of
+
+ROUNDING = 1e-3  # share of a column's range that its rounding may be
 
 
 class Frames(eqx.Module):
@@ -29,7 +33,7 @@ class Series(eqx.Module):
     Attributes:
         y: Observations, time by channel; NaN means not observed, coordinate by coordinate.
         u: Control inputs, time by input. `u[t]` acts between `y[t]` and `y[t + 1]`.
-        time: Time stamps, increasing; `None` means one step of one.
+        time: Time stamps, increasing, counted from the first one; `None` means one step of one.
 
     Example:
         >>> Series([0.0, 1.0, float("nan")]).y.shape
@@ -42,6 +46,7 @@ class Series(eqx.Module):
 
     def __init__(self, y: Any, u: Any = None, time: Any = None):
         """Check and store; a vector is one channel."""
+        given = {"y": y, "u": u}
         self.y = _columns("y", y)
         length = self.y.shape[0]
         if length < 2:
@@ -52,7 +57,9 @@ class Series(eqx.Module):
             if self.u.shape[0] != length:
                 raise ValueError(f"u must have {length} rows, one per observation, got {self.u.shape[0]}")
             require_finite("u", self.u)
-        self.time = None if time is None else as_array("time", time, ndim=1).astype(self.y.dtype)
+        for name, columns in given.items():
+            _warn_of_rounding(name, columns, getattr(self, name))
+        self.time = None if time is None else as_array("time", _since_first(time), ndim=1).astype(self.y.dtype)
         if self.time is not None:
             if self.time.shape[0] != length:
                 raise ValueError(f"time must have {length} entries, one per observation, got {self.time.shape[0]}")
@@ -139,13 +146,8 @@ class Standardiser(eqx.Module):
     @classmethod
     def fit(cls, columns: Float[Array, "time y"]) -> "Standardiser":
         """From the observed values of each column."""
-        values = np.asarray(columns, dtype=float)
-        mean = np.nanmean(values, axis=0)
-        std = np.nanstd(values, axis=0)
-        # A constant column has a standard deviation of a few rounding errors, not of zero.
-        constant = std <= 1e-10 * np.maximum(1.0, np.nanmax(np.abs(values), axis=0))
         dtype = jnp.asarray(columns).dtype
-        return cls(jnp.asarray(mean, dtype), jnp.asarray(np.where(constant, 1.0, std), dtype))
+        return cls(*(jnp.asarray(part, dtype) for part in centre_and_scale(np.asarray(columns, dtype=float))))
 
     @classmethod
     def none(cls, size: int, dtype: Any = None) -> "Standardiser":
@@ -167,6 +169,46 @@ class Standardiser(eqx.Module):
     def undo_log_prob(self, log_prob: Array, observed: Array) -> Array:
         """A log density of standardised values as one of the data, given which coordinates were observed."""
         return log_prob - (jnp.log(self.scale) * observed).sum(axis=-1)
+
+
+def centre_and_scale(columns: Float[np.ndarray, "n c"]) -> tuple[Float[np.ndarray, " c"], Float[np.ndarray, " c"]]:
+    """Mean and standard deviation of the observed values of each column; 1 for a column that does not vary.
+
+    Example:
+        >>> centre_and_scale(np.array([[1e-30, 7.0], [3e-30, 7.0], [np.nan, 7.0]]))
+        (array([2.e-30, 7.e+00]), array([1.e-30, 1.e+00]))
+    """
+    mean = np.nanmean(columns, axis=0)
+    # By way of the largest deviation, or squares of very large or small numbers would leave the range of floats.
+    peak = np.nanmax(np.abs(columns - mean), axis=0)
+    std = peak * np.nanstd((columns - mean) / np.where(peak > 0, peak, 1.0), axis=0)
+    # Rounding leaves a constant column a standard deviation of 1e-16 of its size. Relative, so that units do not matter.
+    constant = std <= 1e-10 * np.nanmax(np.abs(columns), axis=0)
+    return mean, np.where(constant, 1.0, std)
+
+
+def _since_first(time: Any) -> Any:
+    """Time stamps counted from the first one: single precision would lose minutes in seconds since 1970."""
+    stamps = time if isinstance(time, jax.Array) else np.asarray(time)
+    return stamps - stamps[0] if stamps.ndim == 1 and stamps.size and stamps.dtype.kind in "fiu" else time
+
+
+def _warn_of_rounding(name: str, given: Any, kept: Array | None) -> None:
+    """Say so if the precision of JAX cannot tell values apart that were given."""
+    if kept is None or isinstance(given, jax.Array) or jnp.finfo(kept.dtype).bits == 64:
+        return
+    exact = np.asarray(given, float).reshape(kept.shape)
+    lost = np.nanmax(np.abs(exact - np.asarray(kept, float)), axis=0)
+    bad = lost > ROUNDING * (np.nanmax(exact, axis=0) - np.nanmin(exact, axis=0))
+    if bad.any():
+        column = int(np.argmax(bad))
+        warnings.warn(
+            f"{name}[:, {column}] varies by less than single precision can tell: values around {exact[0, column]:.6g} were "
+            f"changed by up to {lost[column]:.2g}. Subtract what does not vary, or call "
+            'jax.config.update("jax_enable_x64", True) first',
+            UserWarning,
+            stacklevel=3,
+        )
 
 
 def _columns(name: str, values: Any) -> Array:

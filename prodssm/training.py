@@ -40,7 +40,8 @@ class History:
     Attributes:
         iterations: Iterations done.
         objective: What is maximised, per observed value, mean over the chunk.
-        validation: How well the held-out part was foreseen, per observed value; empty without one.
+        validation: How well the held-out part was foreseen, per observed value; empty without one, NaN where one of several
+            runs has none.
         seconds: Time since the start.
         stopped: Why training ended.
     """
@@ -54,10 +55,11 @@ class History:
     def followed_by(self, later: "History") -> "History":
         """This run and a later one, as if they were one."""
         done, spent = sum(self.iterations[-1:]), sum(self.seconds[-1:])
+        judged = self.validation or later.validation
         return History(
             [*self.iterations, *(done + n for n in later.iterations)],
             self.objective + later.objective,
-            self.validation + later.validation,
+            [value for part in (self, later) for value in part.validation or [np.nan] * len(part.iterations) if judged],
             [*self.seconds, *(spent + s for s in later.seconds)],
             later.stopped if np.isfinite(self.objective).all() or not np.isfinite(later.objective).all() else self.stopped,
         )
@@ -169,10 +171,13 @@ class Data(eqx.Module):
         observed = float((np.isfinite(np.asarray(frames.y)) * scored[:, :, None]).sum())
         return cls(frames, jnp.asarray(lengths), jnp.asarray(scored), observed)
 
-    def reached(self, objective: Objective) -> bool:
-        """Whether any observation that counts is foreseen."""
-        count = objective.reach(self.frames.dt.shape[1])
-        return bool((np.isfinite(np.asarray(self.frames.y)).any(axis=-1) * np.asarray(self.scored) * count[None, :]).any())
+    def reached(self, objective: Objective, window: int | None = None) -> bool:
+        """Whether any observation that counts is foreseen, in windows of this length if they are shorter."""
+        length = self.frames.dt.shape[1]
+        counts = np.isfinite(np.asarray(self.frames.y)).any(axis=-1) * np.asarray(self.scored)
+        if window is not None and window < length:
+            return bool(objective.reach(window).any() and counts.any())
+        return bool((counts * objective.reach(length)[None, :]).any())
 
     def batch(self, members: Array, starts: Array, window: int | None) -> tuple[Frames, Array]:
         """Some of the series, or a window of each."""
@@ -181,6 +186,10 @@ class Data(eqx.Module):
             return frames, scored
         cut = jax.vmap(lambda tree, start: jax.tree.map(lambda x: jax.lax.dynamic_slice_in_dim(x, start, window), tree))
         return cut((frames, scored), starts)
+
+    def drawn_whole(self, size: int | None, window: int | None) -> bool:
+        """Whether a batch of this size with windows of this length is all there is."""
+        return (size is None or size >= len(self.lengths)) and (window is None or window >= self.scored.shape[1])
 
     def draw(self, key: PRNGKeyArray, size: int | None, window: int | None) -> tuple[Array, Array]:
         """Members of one step's batch, without replacement as long as there are enough, and where their windows start."""
@@ -298,6 +307,11 @@ class Goal(eqx.Module):
         return self
 
 
+def later_is_better(objective: Array, done: Array) -> Array:
+    """What parameters are worth that only a few batches can judge: these would choose lucky batches, not good parameters."""
+    return jnp.where(jnp.isfinite(objective), done.astype(objective.dtype), -jnp.inf)
+
+
 def maximise(
     task: Goal,
     learned: Any,
@@ -331,10 +345,11 @@ def maximise(
             length = (limit - done) % CHUNK or CHUNK  # a short chunk comes first, so that the last mean is over a whole one
             counts = (jnp.asarray(np.int32(count)) for count in (done + length, length))
             run, objective, value = _run_chunk(run, task.compiled(), jr.fold_in(key, done), *counts)
+            reached = float(objective), float(value)  # what waits comes first: Ctrl-C must not leave half a row
             done += length
             history.iterations.append(done)
-            history.objective.append(float(objective))
-            history.validation += [float(value)] if task.validated else []
+            history.objective.append(reached[0])
+            history.validation += [reached[1]] if task.validated else []
             history.seconds.append(time.monotonic() - clock)
             if checkpoint is not None:
                 _keep(checkpoint, run, history, identity)
@@ -374,7 +389,7 @@ class Task(Goal):
         kept with the multiple of its process noise that foresees the held-out part best.
         """
         if self.held_out is None:
-            return learned, objective
+            return learned, objective if self.whole else later_is_better(objective, done)
         if not self.recipe.calibrate or learned.log_process_noise is None:
             return learned, self.foreseen(learned)
         changes = jnp.log(jnp.asarray(MULTIPLES, learned.log_process_noise.dtype))
@@ -391,6 +406,11 @@ class Task(Goal):
         model, held = eqx.combine(learned, self.fixed), self.held_out
         assert held is not None
         return mean_foreseen(self.recipe.judge, model, held.frames, held.scored, method=self.method, options=self.options)
+
+    @property
+    def whole(self) -> bool:
+        """Whether every iteration sees all there is, so that objectives can be compared."""
+        return self.data.drawn_whole(self.recipe.batch, self.recipe.window) and "key" not in self.options
 
     @property
     def validated(self) -> bool:

@@ -999,8 +999,8 @@ def test_training_is_judged_by_series_that_the_user_holds_out():
     ("settings", "held_out", "message"),
     [
         ({"validation": 0.2}, wave(), "held_out takes the place of a share"),
-        ({}, np.ones((TIME, 2)), "data must have 1 channels like those of fit, got 2"),
-        ({}, np.array([[1.0], [np.nan], [np.nan]]), "give more data, or hold out nothing"),
+        ({}, np.ones((TIME, 2)), "held_out: data must have 1 channels like those of fit, got 2"),
+        ({}, np.array([[1.0], [np.nan], [np.nan]]), "what is held out must have observations"),
         ({"validation_horizons": (400,)}, wave(), "validation_horizons must reach observations of what is held out"),
     ],
 )

@@ -93,3 +93,9 @@ def test_models_that_cannot_be_mixed_are_refused(several):
         mixture.forecast([], Y, 5)
     with pytest.raises(ValueError, match=r"not fitted|call fit"):
         mixture.forecast([ps.ProDSSM()], Y, 5)
+    pandas = pytest.importorskip("pandas")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        named = [copy(several[0]).fit(pandas.DataFrame({name: Y[:, 0]})) for name in ("level", "flow")]
+    with pytest.raises(ValueError, match="models must have the same channels"):
+        mixture.forecast(named, Y[:, :1], 5)

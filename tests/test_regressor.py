@@ -18,7 +18,8 @@ from sklearn.preprocessing import PolynomialFeatures
 
 import prodssm as ps
 from prodssm import regressor, training
-from prodssm.regressor import PRIOR_WEIGHTS, DeepStochasticRegressor, Units
+from prodssm.regressor import PRIOR_WEIGHTS, DeepStochasticRegressor, Scaling, Trial, _best
+from prodssm.training import History
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(60, 2))
@@ -108,7 +109,7 @@ def test_units_do_not_matter(fitted):
 
 def test_a_column_of_rounding_errors_counts_as_constant():
     column = np.full(1000, 0.1) + 1e-16 * RNG.normal(size=1000)
-    units = Units.fit(np.stack([column, 0 * column, 1e-13 * column + np.arange(1000.0)], axis=1))
+    units = Scaling.fit(np.stack([column, 0 * column, 1e-13 * column + np.arange(1000.0)], axis=1))
     assert (units.scale[:2] == 1).all()
     assert units.scale[2] > 100
 
@@ -239,6 +240,36 @@ def test_ctrl_c_returns_the_best_model_so_far(monkeypatch):
     assert model.trials_[0][1].stopped == "all iterations done"
 
 
+def test_prior_weights_are_compared_on_the_rows_that_all_of_them_were_judged_by(fitted):
+    def trial(weight, score):
+        return [Trial(weight, fitted.ssms_[0], History([25], [0.0], [score], [1.0]))]
+
+    # Ctrl-C came while the second member tried 0.3: its rows, which are hard, must not count against 0.1.
+    tried = {0.1: [trial(0.1, 2.0), trial(0.1, -9.0)], 0.3: [trial(0.3, 1.0)], 1.0: [trial(1.0, 0.0)]}
+    assert _best(tried) == 0.1
+    assert _best(tried | {0.3: [trial(0.3, 1.0), trial(0.3, 1.0)], 1.0: 2 * [trial(1.0, 0.0)]}) == 0.3
+    assert _best({0.1: [], 0.3: [trial(0.3, np.nan)]}) in (0.1, 0.3)
+
+
+def test_equal_targets_have_a_density_wherever_they_are_predicted():
+    twice = small(noise_floor=1e-6).fit(X, np.stack([y, y], axis=1))
+    far = np.concatenate([X, 100 * X])
+    found = twice.log_prob(far, twice.predict(far))
+    assert np.isfinite(found).all()
+    apart = twice.log_prob(X, np.stack([y, y + 3 * y.std()], axis=1))
+    assert (apart < twice.log_prob(X, np.stack([y, y], axis=1)) - 10).all()
+
+
+def test_history_of_members_that_choose_and_members_that_do_not_stays_aligned():
+    model = small(prior_weight="auto", members=3).fit(X, y)
+    history = model.history_
+    assert len(history.validation) == len(history.iterations) == len(history.objective)
+    assert np.isnan(history.validation[-1])
+    assert np.isfinite(history.validation[0])
+    again = pickle.loads(pickle.dumps(model))
+    assert np.allclose(again.history_.validation, history.validation, equal_nan=True)
+
+
 def test_a_killed_fit_goes_on_from_its_checkpoint(tmp_path, monkeypatch):
     path = tmp_path / "run"
     whole = small(members=2).fit(X, y)
@@ -314,6 +345,11 @@ def test_point_weights_have_no_prior_to_choose():
         ({"validation_fraction": 1.0}, ValueError),
         ({"noise_floor": -1.0}, ValueError),
         ({"iterations": 0}, ValueError),
+        ({"early_stopping": "False"}, TypeError),
+        ({"refine": 0}, ValueError),
+        ({"patience": 0}, ValueError),
+        ({"learning_rate": -1.0}, ValueError),
+        ({"schedule": "linear"}, ValueError),
     ],
 )
 def test_bad_settings_are_refused_by_name(wrong, error):

@@ -1,5 +1,7 @@
 """Mistakes that a reviewer found once and nobody shall find again."""
 
+import pickle
+
 import jax
 import jax.numpy as jnp
 import jax.random as jr
@@ -8,8 +10,18 @@ import pytest
 from oracles import array, close
 
 import prodssm as ps
+from prodssm import estimators
+from prodssm.series import Standardiser
+from prodssm.training import Data, History, later_is_better
 
 EPS = float(jnp.finfo(array(0.0).dtype).eps)
+
+
+@pytest.fixture
+def usual_promotion():
+    """The optimiser is not ours: it mixes its step counter with floats."""
+    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+        yield
 
 
 @pytest.mark.parametrize("variances", [[1e4, 1e-3], [1e10, 1e-6], [1e10, 1.0, 1.0, 1.0, 1e-6]])
@@ -127,3 +139,85 @@ def test_infinite_observations_and_negative_variances_are_refused():
         belief.condition(c, array([np.inf]))
     with pytest.raises(ValueError, match="variances"):
         c.plus(array([-1.0]))
+
+
+def test_single_precision_does_not_swallow_data_without_a_word():
+    northing = 5.3e6 + 0.05 * np.random.default_rng(0).normal(size=24)
+    if EPS > 1e-10:
+        with pytest.warns(UserWarning, match=r"y\[:, 0\] varies by less than single precision"):
+            ps.Series(northing)
+        with pytest.warns(UserWarning, match=r"u\[:, 1\] varies"):
+            ps.Series(np.arange(24.0), u=np.stack([np.arange(24.0), northing], axis=1))
+    else:
+        assert len(np.unique(ps.Series(northing).y)) == 24
+    stamps = 1.7e9 + 60 * np.arange(24)
+    for time in (stamps, stamps.astype(int), stamps.tolist()):
+        assert np.allclose(ps.Series(np.zeros(24), time=time).dt, 60, rtol=10 * EPS)
+
+
+def test_small_units_are_units():
+    current = 1e-11 * np.random.default_rng(0).normal(size=(500, 1))
+    assert np.isclose(Standardiser.fit(array(current)).scale[0], current.std(), rtol=1e-4)
+    assert Standardiser.fit(array(np.full((5, 1), 1e-11))).scale[0] == 1
+    assert Standardiser.fit(array(np.zeros((5, 1)))).scale[0] == 1
+
+
+@pytest.mark.usefixtures("usual_promotion")
+@pytest.mark.parametrize("settings", [{"horizons": (30,)}, {"horizons": (15,), "window": 10}])
+def test_horizons_that_training_never_reaches_are_refused(settings):
+    with pytest.raises(ValueError, match="horizons must reach observations to learn from"):
+        ps.ProDSSM(hidden=(), iterations=1, progress=False, **settings).fit(np.sin(np.arange(24.0)))
+
+
+def softsign(x):
+    return x / (1 + jnp.abs(x))
+
+
+@pytest.mark.usefixtures("usual_promotion")
+@pytest.mark.parametrize("activation", ["relu", softsign])
+def test_a_fitted_model_can_be_pickled(activation):
+    y = np.sin(np.arange(24.0))
+    model = ps.ProDSSM(hidden=(3,), activation=activation, iterations=1, progress=False).fit(y)
+    again = pickle.loads(pickle.dumps(model))
+    assert (again.forecast(y, 3).mean == model.forecast(y, 3).mean).all()
+
+
+def test_what_only_some_windows_can_judge_is_not_compared_with_what_other_windows_saw():
+    data = Data.of([ps.Series(np.sin(np.arange(24.0))), ps.Series(np.cos(np.arange(20.0)))])
+    assert data.drawn_whole(None, None)
+    assert data.drawn_whole(2, 24)
+    assert not data.drawn_whole(1, None)
+    assert not data.drawn_whole(None, 10)
+    assert later_is_better(array(3.0), jnp.asarray(25)) == 25
+    assert later_is_better(array(jnp.nan), jnp.asarray(25)) == -jnp.inf
+
+
+@pytest.mark.usefixtures("usual_promotion")
+def test_ctrl_c_in_an_early_stage_of_a_later_restart_keeps_the_finished_one(monkeypatch):
+    left = [3]
+
+    def train(start, series, recipe, **_):
+        left[0] -= 1
+        stopped = "all iterations done" if left[0] else "interrupted; the best model so far is returned"
+        # The last call is the first stage of the second restart, and seems the best.
+        return start, History([25], [0.0 if left[0] else 9.0], [], [1.0], stopped)
+
+    monkeypatch.setattr(estimators, "train", train)
+    monkeypatch.setattr(ps.ProDSSM, "_check_quietly", lambda self, series: None)
+    model = ps.ProDSSM(hidden=(3,), weights="global", refine=5, restarts=2, progress=False).fit(np.sin(np.arange(24.0)))
+    assert left == [0]
+    assert model.history_.objective == [0.0, 0.0]
+
+
+@pytest.mark.usefixtures("usual_promotion")
+@pytest.mark.parametrize(
+    ("held_out", "said"),
+    [
+        (np.ones((24, 2)), "held_out: data must have 1 channels"),
+        (np.full(24, np.inf), "held_out: y must be finite"),
+        ([], "held_out: "),
+    ],
+)
+def test_errors_about_held_out_series_say_so(held_out, said):
+    with pytest.raises(ValueError, match=said):
+        ps.ProDSSM(hidden=(), iterations=1, progress=False).fit(np.sin(np.arange(24.0)), held_out=held_out)
