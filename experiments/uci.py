@@ -3,12 +3,12 @@
 For each set and split `DeepStochasticRegressor` learns from the training rows: five members, each of which holds out another
 fifth of them, and whose mixture predicts. Scored are negative log likelihood and root mean squared error of the test rows in
 the units of the target. "protein" has five published splits; later ones continue their stream. The measurement noise that is
-learned has a floor of 1e-6 of the target's variance, and so has the process noise.
+learned has a floor of 1e-6 of the target's variance, the process noise one of 1e-6 of the inputs'.
 
 The regressor's defaults were chosen on held-out training rows alone: `--select` trains each candidate on four fifths of the
 training rows of the first split of four sets with two prior weights. The mean log density of the other fifth, at the better
-prior weight, is its score; the defaults are the cheapest candidate within 0.01 of the best score, because differences that
-small are chance. `--members` compares numbers of members: it trains on nine tenths of the training rows and scores the other
+prior weight, is its score. Differences below 0.01 are chance; of the two cheapest candidates that close to the best the
+defaults are the one that averages its last parameters, which took a tenth longer. `--members` compares numbers of members: it trains on nine tenths of the training rows and scores the other
 tenth, on which nothing was chosen.
 
     python experiments/uci.py --select                        resumes; rows go to results/uci_settings.csv
