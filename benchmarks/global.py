@@ -5,9 +5,9 @@ filter's likelihood with local weights, with global weights at several ranks, an
 draw with a filter of its own. Time, memory, and the relative error of the log likelihood against a dense covariance, in double
 precision.
 
-Regression: one gradient of a minibatch of Boston's shape (13 inputs) with the defaults of `DeepStochasticRegressor` (32 rows, 40
-hidden units, a variance network of 10, five steps, order 1) with local weights, with global weights, whose covariance is diagonal there, and with particles; then against width and
-against the number of steps.
+Regression: one gradient of a minibatch of Boston's shape (13 inputs) with the defaults of `DeepStochasticRegressor` (32 rows,
+40 hidden units, a variance network of 10, five steps, order 1) with local weights, with global weights, whose covariance is
+diagonal there, and with particles; then against width and against the number of steps.
 """
 
 from collections.abc import Callable

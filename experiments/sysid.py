@@ -8,8 +8,8 @@ mixed by the same library (`hidden=()`).
 The settings are chosen on the training halves alone: each candidate learns the first three quarters of them and runs free
 over the last quarter, and the one with the smallest mean negative log likelihood per standard unit over the four sets wins,
 where a run that left its data counts as 5. (Where each model holds out another fifth there are five of them, not three. Two
-more candidates, with a linear start alone, were given up after two sets, and one cut the series into five; their rows are in the
-file.)
+more candidates, with a linear start alone, were given up after two sets, and one cut the series into five; their rows are in
+the file.)
 
     python experiments/sysid.py --select   resumes; rows go to results/sysid_settings.csv
     python experiments/sysid.py            resumes; rows go to results/sysid.csv

@@ -8,8 +8,8 @@ learned has a floor of 1e-6 of the target's variance, the process noise one of 1
 The regressor's defaults were chosen on held-out training rows alone: `--select` trains each candidate on four fifths of the
 training rows of the first split of four sets with two prior weights. The mean log density of the other fifth, at the better
 prior weight, is its score. Differences below 0.01 are chance; of the two cheapest candidates that close to the best the
-defaults are the one that averages its last parameters, which took a tenth longer. `--members` compares numbers of members: it trains on nine tenths of the training rows and scores the other
-tenth, on which nothing was chosen.
+defaults are the one that averages its last parameters, which took a tenth longer. `--members` compares numbers of members: it
+trains on nine tenths of the training rows and scores the other tenth, on which nothing was chosen.
 
     python experiments/uci.py --select                        resumes; rows go to results/uci_settings.csv
     python experiments/uci.py --members --splits 0-1          resumes; rows go to results/uci_members.csv

@@ -250,9 +250,9 @@ covariances relative to the trace, of the state at every step and of weights tha
 ## Weights that are drawn once (`benchmarks/global.py`)
 
 One gradient of the filter's likelihood of 300 steps (six states, two hidden layers of 30, 50 outputs, 1,326 weights) and of a
-minibatch of 32 rows of Boston's shape, order 1, as multiples of the same with local weights. The error is that of the log likelihood
-against a dense covariance of all weights, in double precision. Monte Carlo draws the weights so many times, once for the whole
-series, and filters given each draw; in the regression it has so many particles.
+minibatch of 32 rows of Boston's shape, order 1, as multiples of the same with local weights. The error is that of the log
+likelihood against a dense covariance of all weights, in double precision. Monte Carlo draws the weights so many times, once
+for the whole series, and filters given each draw; in the regression it has so many particles.
 
 {global}
 """
