@@ -46,7 +46,6 @@ class Series(eqx.Module):
 
     def __init__(self, y: Any, u: Any = None, time: Any = None):
         """Check and store; a vector is one channel."""
-        given = {"y": y, "u": u}
         self.y = _columns("y", y)
         length = self.y.shape[0]
         if length < 2:
@@ -57,8 +56,8 @@ class Series(eqx.Module):
             if self.u.shape[0] != length:
                 raise ValueError(f"u must have {length} rows, one per observation, got {self.u.shape[0]}")
             require_finite("u", self.u)
-        for name, columns in given.items():
-            _warn_of_rounding(name, columns, getattr(self, name))
+        _warn_of_rounding("y", y, self.y)
+        _warn_of_rounding("u", u, self.u)
         self.time = None if time is None else as_array("time", _since_first(time), ndim=1).astype(self.y.dtype)
         if self.time is not None:
             if self.time.shape[0] != length:
@@ -66,8 +65,8 @@ class Series(eqx.Module):
             require_finite("time", self.time)
             stamps = values_of(self.time)
             if stamps is not None and (np.diff(stamps) <= 0).any():
-                at = int(np.argmax(np.diff(stamps) <= 0))
-                raise ValueError(f"time must increase, got {stamps[at]} followed by {stamps[at + 1]} at index {at}")
+                at, given = int(np.argmax(np.diff(stamps) <= 0)), np.asarray(time)
+                raise ValueError(f"time must increase, got {given[at]} followed by {given[at + 1]} at index {at}")
 
     def __len__(self) -> int:
         """Number of time steps."""
@@ -190,7 +189,10 @@ def centre_and_scale(columns: Float[np.ndarray, "n c"]) -> tuple[Float[np.ndarra
 def _since_first(time: Any) -> Any:
     """Time stamps counted from the first one: single precision would lose minutes in seconds since 1970."""
     stamps = time if isinstance(time, jax.Array) else np.asarray(time)
-    return stamps - stamps[0] if stamps.ndim == 1 and stamps.size and stamps.dtype.kind in "fiu" else time
+    if stamps.ndim != 1 or not stamps.size or stamps.dtype.kind not in "fiu":
+        return time  # refused later, by name
+    signed = stamps.astype(np.int64) if stamps.dtype.kind == "u" else stamps
+    return signed - signed[0]
 
 
 def _warn_of_rounding(name: str, given: Any, kept: Array | None) -> None:

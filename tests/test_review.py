@@ -151,8 +151,14 @@ def test_single_precision_does_not_swallow_data_without_a_word():
     else:
         assert len(np.unique(ps.Series(northing).y)) == 24
     stamps = 1.7e9 + 60 * np.arange(24)
-    for time in (stamps, stamps.astype(int), stamps.tolist()):
+    for time in (stamps, stamps.astype(int), stamps.astype(np.uint64), stamps.tolist()):
         assert np.allclose(ps.Series(np.zeros(24), time=time).dt, 60, rtol=10 * EPS)
+
+
+@pytest.mark.parametrize("kind", [float, np.int64, np.uint32])
+def test_time_that_goes_back_is_refused_in_the_numbers_that_were_given(kind):
+    with pytest.raises(ValueError, match=r"got 9(\.0)? followed by 7(\.0)? at index 1"):
+        ps.Series(np.zeros(3), time=np.array([5, 9, 7]).astype(kind))
 
 
 def test_small_units_are_units():
