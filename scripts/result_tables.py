@@ -37,7 +37,7 @@ def summary(found: list[dict[str, str]], column: str) -> str:
     """Mean and standard error."""
     values = np.array([float(row[column]) for row in found])
     if len(values) == 1:
-        return f"{values[0]:.3f}"
+        return f"{values[0]:.3f}" if abs(values[0]) >= 0.01 else f"{values[0]:.3g}"
     return f"{values.mean():.3f} ({values.std(ddof=1) / np.sqrt(len(values)):.3f})"
 
 
