@@ -141,8 +141,9 @@ def _best(tried: dict[float, list[list[Trial]]]) -> float:
     """
     shared = min([CHOOSING, *(len(members) for members in tried.values() if members)])
 
-    def score(weight: float) -> float:
-        return float(np.mean([found[0].score for found in tried[weight][:shared]])) if tried[weight] else -np.inf
+    def score(weight: float) -> tuple[bool, float]:
+        found = [members[0].score for members in tried[weight][:shared]]
+        return bool(found), float(np.mean(found)) if found else -np.inf
 
     return max(tried, key=score)
 
