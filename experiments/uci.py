@@ -15,6 +15,8 @@ trains on nine tenths of the training rows and scores the other tenth, on which 
     python experiments/uci.py --members --splits 0-1          resumes; rows go to results/uci_members.csv
     python experiments/uci.py [--sets boston,energy] [--weights local,global,point] [--splits 0-19]
                                                               resumes; rows go to results/uci.csv
+    python experiments/uci.py --passes 250 --refine 2000 --sets naval --splits 0 [--checkpoints FOLDER]
+                                                              longer runs, until curves are flat; rows go to results/uci_long.csv
     python experiments/uci.py --quick
 """
 
@@ -65,14 +67,15 @@ PAPER = {  # NLL and RMSE of the Det. rows and of DSSM
 }
 
 
-def learn(name: str, split: int, weights: str, **settings: Any) -> dict[str, Any]:
-    """One row of the table."""
+def learn(name: str, split: int, weights: str, curves_in: str | None = None, **settings: Any) -> dict[str, Any]:
+    """One row of the table; `curves_in` says where the flatness of its validation curves is written down."""
     data, (train, test) = uci.load(name), uci.split(name, split)
     model = DeepStochasticRegressor(weights=weights, random_state=split, **settings)
     model.fit(data.x[train], data.y[train])
     # Of all runs that led here, also those that a checkpoint remembers.
     seconds = sum(history.seconds[-1] for _, history in model.trials_)
-    curves(name, split, weights, model)
+    if curves_in is not None:
+        curves(curves_in, name, split, weights, model)
     error = model.predict(data.x[test]) - data.y[test]
     return {
         "set": name,
@@ -92,12 +95,22 @@ def learn(name: str, split: int, weights: str, **settings: Any) -> dict[str, Any
     }
 
 
-def curves(name: str, split: int, weights: str, model: DeepStochasticRegressor) -> None:
+def longer(name: str, split: int, weights: str, passes: int, refine: int) -> dict[str, Any]:
+    """Settings of a run that shows all rows more often, with the prior weight that the run with defaults chose."""
+    usual = common.Table("uci", ("set", "split", "weights")).rows
+    chosen = next((row for row in usual if (row["set"], row["split"], row["weights"]) == (name, str(split), weights)), None)
+    if chosen is None:
+        raise SystemExit(f"--passes takes the prior weight of the usual run: run --sets {name} --splits {split} without it first")
+    iterations = -(-passes * len(uci.split(name, split)[0]) // DeepStochasticRegressor().batch_size)
+    return {"prior_weight": float(chosen["prior_weight"]), "iterations": iterations, "refine": refine}
+
+
+def curves(file: str, name: str, split: int, weights: str, model: DeepStochasticRegressor) -> None:
     """How flat the validation curve of each run was at its end: what its last fifth gained, in nats per standard unit."""
-    table = common.Table("uci_curves", ("set", "split", "weights", "run"))
+    table = common.Table(file, ("set", "split", "weights", "run"))
     for run, (prior_weight, history) in enumerate(model.trials_):
         found, last = np.asarray(history.validation, float), history.iterations[-1]
-        if found.size and model.iterations is None and not table.has(set=name, split=split, weights=weights, run=run):
+        if found.size and not table.has(set=name, split=split, weights=weights, run=run):
             early = found[np.asarray(history.iterations) <= 0.8 * last]
             row = {
                 "set": name,
@@ -200,6 +213,9 @@ def main() -> None:
     parser.add_argument("--sets", default=",".join(uci.NAMES))
     parser.add_argument("--weights", default="local,global,point")
     parser.add_argument("--splits", default="0-19")
+    parser.add_argument("--passes", type=int, help="show all rows so often, instead of as often as is usual")
+    parser.add_argument("--refine", type=int, default=2000, help="iterations with weights drawn once, with --passes")
+    parser.add_argument("--checkpoints", help="a folder that keeps unfinished runs; otherwise one that is killed starts again")
     parser.add_argument("--select", action="store_true", help="compare settings on held-out training rows")
     parser.add_argument("--members", action="store_true", help="compare numbers of members on training rows")
     asked = parser.parse_args()
@@ -212,14 +228,17 @@ def main() -> None:
     if asked.quick:
         common.smoke(lambda: learn("boston", 0, "local", iterations=2, prior_weight=0.3, members=2))
         return
-    table, sets, kinds = common.Table("uci", ("set", "split", "weights")), asked.sets.split(","), asked.weights.split(",")
+    file = "uci" if asked.passes is None else "uci_long"
+    table, sets, kinds = common.Table(file, ("set", "split", "weights")), asked.sets.split(","), asked.weights.split(",")
     for split, name in itertools.product(numbers(asked.splits), sets):
         # Weights that are drawn once are learned as redrawn ones first: that part is not learned again for them.
-        with tempfile.TemporaryDirectory() as folder:
+        with tempfile.TemporaryDirectory() as passing:
+            folder = Path(asked.checkpoints or passing)
             for weights in kinds:
                 if not table.has(set=name, split=split, weights=weights):
-                    kept = None if weights == "point" else Path(folder) / "run.safetensors"
-                    table.add(learn(name, split, weights, checkpoint=kept))
+                    kept = None if weights == "point" else folder / f"{name}.{split}.safetensors"
+                    settings = {} if asked.passes is None else longer(name, split, weights, asked.passes, asked.refine)
+                    table.add(learn(name, split, weights, f"{file}_curves", checkpoint=kept, **settings))
     for name in sets:
         for weights in kinds:
             rows = [row for row in table.rows if (row["set"], row["weights"]) == (name, weights)]

@@ -5,6 +5,7 @@ composition and residual links need nothing else.
 """
 
 import math
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -31,6 +32,8 @@ class Channel(eqx.Module):
             `slope @ cov_x @ slope.T + noise` when no weights are carried.
         weight_slope: The expected Jacobian with respect to carried weights, output by weight; `None` if none are carried.
         cross: $Cov[f(x), w]$ with carried weights, under the belief that the channel was built around, as for `cov`.
+        shared: `weight_slope @ cross_xw.T`, what output and state have in common through the weights, as for `cov`.
+        spread: `weight_slope @ cov_w @ weight_slope.T`, what the weights alone add to the output's covariance, as for `cov`.
     """
 
     mean: Float[Array, " y"] = eqx.field(converter=partial(as_array, "mean", ndim=1))
@@ -39,6 +42,8 @@ class Channel(eqx.Module):
     cov: Float[Array, "y y"] | None = None
     weight_slope: Float[Array, "y w"] | None = None
     cross: Float[Array, "y w"] | None = None
+    shared: Float[Array, "y x"] | None = None
+    spread: Float[Array, "y y"] | None = None
 
     def __check_init__(self):
         n = self.mean.size
@@ -54,7 +59,7 @@ class Channel(eqx.Module):
         require_variances("variances", variances)
         extra = jnp.diag(variances)
         cov = None if self.cov is None else self.cov + extra
-        return Channel(self.mean, self.slope, self.noise + extra, cov, self.weight_slope, self.cross)
+        return replace(self, noise=self.noise + extra, cov=cov)
 
     def residual(self, mean: Float[Array, " y"], dt: Float[Array, ""] | float = 1.0) -> "Channel":
         """The channel of `x + dt f(x)` around a state of this mean: the link only adds the identity to the slope."""
@@ -63,8 +68,9 @@ class Channel(eqx.Module):
             raise ValueError(f"a residual link needs as many outputs as states, got a slope of shape {self.slope.shape}")
         require_shape("mean", mean, (n,))
         slope = jnp.eye(n, dtype=self.slope.dtype) + dt * self.slope
-        weight_slope = None if self.weight_slope is None else dt * self.weight_slope
-        return Channel(mean + dt * self.mean, slope, dt**2 * self.noise, None, weight_slope)
+        weight_slope, shared = (None if part is None else dt * part for part in (self.weight_slope, self.shared))
+        spread = None if self.spread is None else dt**2 * self.spread
+        return Channel(mean + dt * self.mean, slope, dt**2 * self.noise, None, weight_slope, None, shared, spread)
 
 
 def _require_fit(mean: Array, channel: Channel) -> None:
@@ -258,22 +264,23 @@ class JointGaussian(eqx.Module):
 
     def predict(self, channel: Channel) -> "JointGaussian":
         """The belief about what comes out of the channel, still joint with the same weights."""
+        return self.advance(replace(channel, cov=None, cross=None, shared=None, spread=None))
+
+    def advance(self, channel: Channel) -> "JointGaussian":
+        """As `predict`, for a channel that was built around this very belief: what it knows already is not worked out again."""
         _require_fit(self.mean, channel)
+        if channel.cov is not None and channel.cross is not None:
+            return JointGaussian(Gaussian(channel.mean, channel.cov), channel.cross, self.weights)
         slope, weight_slope = channel.slope, channel.weight_slope
         cross = slope @ self.cross
         cov = sandwich(slope, self.cov) + channel.noise
         if weight_slope is not None:
-            shared = cross @ weight_slope.T
             from_weights = self.weights.times(weight_slope)
-            cov = cov + shared + shared.T + from_weights @ weight_slope.T
-            cross = cross + from_weights
+            shared = weight_slope @ self.cross.T if channel.shared is None else channel.shared
+            spread = from_weights @ weight_slope.T if channel.spread is None else channel.spread
+            both = slope @ shared.T
+            cov, cross = cov + both + both.T + spread, cross + from_weights
         return JointGaussian(Gaussian(channel.mean, symmetrise(cov)), cross, self.weights)
-
-    def advance(self, channel: Channel) -> "JointGaussian":
-        """As `predict`, for a channel that was built around this very belief: its covariance is known already."""
-        if channel.cov is None or channel.cross is None:
-            return self.predict(channel)
-        return JointGaussian(Gaussian(channel.mean, channel.cov), channel.cross, self.weights)
 
     def condition(self, channel: Channel, y: Float[Array, " y"]) -> tuple["JointGaussian", Float[Array, ""]]:
         """The belief after seeing y through a channel of the state, and the log evidence of y.

@@ -13,6 +13,7 @@ the rule for global weights is written once:
 
 import math
 from abc import abstractmethod
+from typing import ClassVar
 
 import equinox as eqx
 import jax
@@ -47,6 +48,7 @@ class WeightBelief(eqx.Module):
 
     mean: eqx.AbstractVar[Float[Array, " w"]]
     shapes: eqx.AbstractVar[Shapes]
+    independent: ClassVar[bool] = False  # whether no weight is correlated with another
 
     def require_size(self, name: str, array: Array, ndim: int) -> None:
         """One entry, or one row, per weight."""
@@ -61,6 +63,11 @@ class WeightBelief(eqx.Module):
     def layer(self, l: int) -> Float[Array, "o i"]:
         """Mean of layer l as the matrix [weight, bias]."""
         return self.mean[self.slice(l)].reshape(self.shapes[l])
+
+    def by_layer(self, rows: Float[Array, "k w"]) -> list[Float[Array, "k o i"]]:
+        """Rows over all weights, cut into layers. All at once: cuts one by one would make a gradient add up padded copies."""
+        parts = jax.lax.split(rows, [math.prod(shape) for shape in self.shapes], axis=1)
+        return [part.reshape(-1, *shape) for part, shape in zip(parts, self.shapes, strict=True)]
 
     @abstractmethod
     def cov(self) -> Float[Array, "w w"]:
@@ -85,8 +92,8 @@ class WeightBelief(eqx.Module):
         """What layer l's own weights, seen through inputs of this mean, add to the reach and to the covariance."""
 
     @abstractmethod
-    def meet(self, l: int, cross: Float[Array, "x w"], reach: Float[Array, "h r"]) -> Link:
-        """Covariance of a hidden vector of this reach with layer l's weights."""
+    def meet(self, l: int, cross: Float[Array, "x o i"], reach: Float[Array, "h r"]) -> Link:
+        """Covariance of a hidden vector of this reach with layer l's weights, given that of the state."""
 
     @abstractmethod
     def arrive(self, slope: Float[Array, "y w"], cross: Float[Array, "x w"], reach: Float[Array, "y r"]) -> Float[Array, "y w"]:
@@ -104,6 +111,7 @@ class WeightBelief(eqx.Module):
 class DiagonalWeights(WeightBelief):
     """Independent weights, as before any observation. Nothing of size weights by weights is ever formed."""
 
+    independent: ClassVar[bool] = True
     mean: Float[Array, " w"]
     var: Float[Array, " w"]
     shapes: Shapes = eqx.field(static=True)
@@ -129,7 +137,9 @@ class DiagonalWeights(WeightBelief):
         return jnp.zeros((self.shapes[l][0], reach.shape[1]), reach.dtype), _alone(self.var, self, l, inputs**2)
 
     def meet(self, l, cross, reach):
-        return _shortest(reach, cross[:, self.slice(l)].reshape(-1, *self.shapes[l]))
+        if reach.shape[0] < reach.shape[1]:  # multiplied out where that makes the middle axis shorter
+            return Link(None, jnp.einsum("hr,roi->hoi", reach, cross))
+        return Link(reach, cross)
 
     def arrive(self, slope, cross, reach):
         return reach @ cross + self.times(slope)
@@ -203,11 +213,10 @@ class LowRankWeights(WeightBelief):
         return entered, _alone(self.prior_var, self, l, inputs**2) - seen @ seen.T
 
     def meet(self, l, cross, reach):
-        x, own = cross.shape[0], self.slice(l)
+        x, flat, learned = cross.shape[0], cross.reshape(cross.shape[0], -1), self.factor[self.slice(l)].T
         if reach.shape[0] < reach.shape[1]:
-            met = reach[:, :x] @ cross[:, own] + reach[:, x:] @ self.factor[own].T
-            return Link(None, met.reshape(-1, *self.shapes[l]))
-        return Link(reach, jnp.concatenate([cross[:, own], self.factor[own].T]).reshape(-1, *self.shapes[l]))
+            return Link(None, (reach[:, :x] @ flat + reach[:, x:] @ learned).reshape(-1, *self.shapes[l]))
+        return Link(reach, jnp.concatenate([flat, learned]).reshape(-1, *self.shapes[l]))
 
     def arrive(self, slope, cross, reach):
         x = cross.shape[0]
@@ -325,10 +334,3 @@ def _inverse(var: Float[Array, " w"]) -> Float[Array, " w"]:
     # A variance whose inverse is out of range is none.
     there = var > 4 * jnp.finfo(var.dtype).tiny
     return jnp.where(there, 1 / jnp.where(there, var, 1.0), 0.0)
-
-
-def _shortest(reach: Float[Array, "h r"], shared: Float[Array, "r o i"]) -> Link:
-    """Multiply the factors out where that makes the middle axis shorter."""
-    if reach.shape[0] < reach.shape[1]:
-        return Link(None, jnp.einsum("hr,roi->hoi", reach, shared))
-    return Link(reach, shared)

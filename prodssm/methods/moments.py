@@ -20,6 +20,7 @@ from prodssm.layers import Linear
 from prodssm.linalg import cholesky, inner, sandwich, settle
 from prodssm.network import Network
 from prodssm.quadrature import powers
+from prodssm.weights import Link
 
 DEFAULT_ORDER = 4  # smaller error than the DVI formula everywhere on the grid of benchmarks/covariance_order.py
 DEFAULT_ORDER_SCALAR = 8  # for a one-dimensional state alone, where a unit costs O(order) and not O(units * order)
@@ -210,7 +211,8 @@ def _with_carried_weights(
     mean, cov = z.mean, z.cov
     between = jnp.zeros_like(cov) if twins is None else twins
     slope, noise = jnp.eye(mean.size, dtype=mean.dtype), jnp.zeros_like(cov)
-    reach = weights.start(z.cross)
+    reach, crosses = weights.start(z.cross), weights.by_layer(z.cross)
+    together, alone = jnp.zeros_like(cov), jnp.zeros_like(cov)  # what weights share with the state, what they add themselves
     certain = jnp.ones(1, mean.dtype)
     known = certain if control is None else jnp.concatenate([control, certain])
     trail: list[tuple[Array, Array | None]] = []
@@ -220,7 +222,8 @@ def _with_carried_weights(
             inputs = jnp.concatenate([mean, known])
             matrix = weights.layer(depth)
             weight = matrix[:, : mean.size]
-            link = weights.meet(depth, z.cross, reach)
+            # The state itself meets its first layer as the belief says.
+            link = weights.meet(depth, crosses[depth], reach) if trail else Link(None, crosses[depth])
             toward = link.shared[:, :, : mean.size]
             if link.reach is not None:
                 toward = jnp.einsum("dim,me->die", toward, link.reach)
@@ -236,6 +239,7 @@ def _with_carried_weights(
             mean = matrix @ inputs + jnp.diagonal(toward, axis1=0, axis2=2).sum(axis=1)
             cov = sandwich(weight, cov) + common + fresh
             slope, noise = weight @ slope, sandwich(weight, noise) + fresh
+            together, alone = weight @ together + (crosses[depth] @ inputs).T, sandwich(weight, alone) + own
             trail.append((weight, inputs))
             depth, known = depth + 1, certain
         else:
@@ -245,10 +249,12 @@ def _with_carried_weights(
             cov, noise = jax.tree.map(settle, _bend(found, scale, cov, noise))
             between = _bend_twins(found, scale, between)
             mean = found.mean
-            slope, reach = tilt[:, None] * slope, tilt[:, None] * reach
+            slope, reach, together = (tilt[:, None] * part for part in (slope, reach, together))
+            alone = tilt[:, None] * tilt[None, :] * alone
             trail.append((tilt, None))
     weight_slope = _weight_slope(trail, mean.size)
-    return Channel(mean, slope, noise, cov, weight_slope, weights.arrive(weight_slope, z.cross, reach)), between
+    cross = weights.arrive(weight_slope, z.cross, reach)
+    return Channel(mean, slope, noise, cov, weight_slope, cross, together, alone if weights.independent else None), between
 
 
 def _crossed(toward: Float[Array, "d o d"]) -> Float[Array, "o o"]:
