@@ -133,7 +133,7 @@ def _linear(layer: Linear, flow: Flow, x_cov: Array) -> Flow:
 def _activate(activation: Activation, flow: Flow, x_cov: Array, order: int) -> Flow:
     """Unit by unit: mean, slope and the exact variance; between units a power series in their correlation (MATH 3, 4)."""
     shared = x_cov.shape[0] + (0 if flow.factor is None else flow.factor.shape[0])
-    thin = flow.diagonal is not None and (order == 1 or math.comb(shared + order, order) - 1 < flow.mean.size)
+    thin = flow.diagonal is not None and math.comb(shared + order, order) - 1 < flow.mean.size
     # A matrix that is needed anyway has the variances on its diagonal.
     whole = x_cov if thin else flow.whole(x_cov)
     var = flow.var(x_cov) if thin else jnp.diag(whole)
