@@ -16,7 +16,7 @@ trains on nine tenths of the training rows and scores the other tenth, on which 
     python experiments/uci.py [--sets boston,energy] [--weights local,global,point] [--splits 0-19]
                                                               resumes; rows go to results/uci.csv
     python experiments/uci.py --passes 250 --refine 2000 --sets naval --splits 0 [--checkpoints FOLDER]
-                                                              longer runs, until curves are flat; rows go to results/uci_long.csv
+                                                              longer runs; resumes; rows go to results/uci_long.csv
     python experiments/uci.py --quick
 """
 
@@ -100,7 +100,7 @@ def longer(name: str, split: int, weights: str, passes: int, refine: int) -> dic
     usual = common.Table("uci", ("set", "split", "weights")).rows
     chosen = next((row for row in usual if (row["set"], row["split"], row["weights"]) == (name, str(split), weights)), None)
     if chosen is None:
-        raise SystemExit(f"--passes takes the prior weight of the usual run: run --sets {name} --splits {split} without it first")
+        raise SystemExit(f"--passes takes the prior weight of the usual run: run {name}, split {split} without it first")
     iterations = -(-passes * len(uci.split(name, split)[0]) // DeepStochasticRegressor().batch_size)
     return {"prior_weight": float(chosen["prior_weight"]), "iterations": iterations, "refine": refine}
 

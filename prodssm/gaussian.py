@@ -34,6 +34,7 @@ class Channel(eqx.Module):
         cross: $Cov[f(x), w]$ with carried weights, under the belief that the channel was built around, as for `cov`.
         shared: `weight_slope @ cross_xw.T`, what output and state have in common through the weights, as for `cov`.
         spread: `weight_slope @ cov_w @ weight_slope.T`, what the weights alone add to the output's covariance, as for `cov`.
+        factors: The weight slope unmultiplied: per layer how the output moves with the layer's, and the mean of its input.
     """
 
     mean: Float[Array, " y"] = eqx.field(converter=partial(as_array, "mean", ndim=1))
@@ -44,6 +45,7 @@ class Channel(eqx.Module):
     cross: Float[Array, "y w"] | None = None
     shared: Float[Array, "y x"] | None = None
     spread: Float[Array, "y y"] | None = None
+    factors: tuple[tuple[Float[Array, "y _"], Float[Array, " _"]], ...] | None = None
 
     def __check_init__(self):
         n = self.mean.size
@@ -70,7 +72,8 @@ class Channel(eqx.Module):
         slope = jnp.eye(n, dtype=self.slope.dtype) + dt * self.slope
         weight_slope, shared = (None if part is None else dt * part for part in (self.weight_slope, self.shared))
         spread = None if self.spread is None else dt**2 * self.spread
-        return Channel(mean + dt * self.mean, slope, dt**2 * self.noise, None, weight_slope, None, shared, spread)
+        factors = None if self.factors is None else tuple((dt * behind, inputs) for behind, inputs in self.factors)
+        return Channel(mean + dt * self.mean, slope, dt**2 * self.noise, None, weight_slope, None, shared, spread, factors)
 
 
 def _require_fit(mean: Array, channel: Channel) -> None:
@@ -223,12 +226,12 @@ class JointGaussian(eqx.Module):
 
     Attributes:
         state: The belief about the state.
-        cross: Covariance of state and weights, state by weight.
+        cross: Covariance of state and weights, state by weight; or in a form of its own that the weights understand.
         weights: The belief about the weights; it knows its own structure and nobody asks (see `prodssm.weights`).
     """
 
     state: Gaussian
-    cross: Float[Array, "x w"]
+    cross: Any
     weights: Any
 
     def __check_init__(self):
@@ -272,14 +275,12 @@ class JointGaussian(eqx.Module):
         if channel.cov is not None and channel.cross is not None:
             return JointGaussian(Gaussian(channel.mean, channel.cov), channel.cross, self.weights)
         slope, weight_slope = channel.slope, channel.weight_slope
-        cross = slope @ self.cross
         cov = sandwich(slope, self.cov) + channel.noise
         if weight_slope is not None:
-            from_weights = self.weights.times(weight_slope)
-            shared = weight_slope @ self.cross.T if channel.shared is None else channel.shared
-            spread = from_weights @ weight_slope.T if channel.spread is None else channel.spread
-            both = slope @ shared.T
-            cov, cross = cov + both + both.T + spread, cross + from_weights
+            both = slope @ (self.cross @ weight_slope.T if channel.shared is None else channel.shared.T)
+            spread = self.weights.times(weight_slope) @ weight_slope.T if channel.spread is None else channel.spread
+            cov = cov + both + both.T + spread
+        cross = self.weights.follow(self.cross, slope, weight_slope, channel.factors)
         return JointGaussian(Gaussian(channel.mean, symmetrise(cov)), cross, self.weights)
 
     def condition(self, channel: Channel, y: Float[Array, " y"]) -> tuple["JointGaussian", Float[Array, ""]]:

@@ -20,11 +20,11 @@ from prodssm.linalg import symmetrise
 from prodssm.model import StateSpaceModel
 from prodssm.objective import model_prior
 from prodssm.training import Goal, Recipe, described, later_is_better, trainable
+from prodssm.weights import SteppedCross
 
 METHODS = ("moments", "sampled")
 TOGETHER = 128  # rows that are worked on at once where no gradient is asked for
-# With carried weights every row brings a matrix of states by weights: more rows at once would not stay in a processor's cache.
-TOGETHER_CARRIED = 8
+TOGETHER_CARRIED = 32  # the same for rows with carried weights, each of which needs far more memory
 
 
 @dataclass(frozen=True)
@@ -71,16 +71,20 @@ def target_belief(
 
 
 def _by_moments(model: StateSpaceModel, steps: int, x: Float[Array, " x"], *, order: int | None) -> Gaussian:
-    belief: Any = Gaussian.certain(x)
-    if model.weights == "global":
-        # Before any observation weights are independent: nothing of size weights by weights is ever formed.
-        belief = JointGaussian.independent(belief, model.transition.weights)
-
     @jax.checkpoint  # a gradient keeps the beliefs between steps and works the rest out again
-    def body(belief, _):
-        return belief.advance(model.transition_channel(belief, None, order=order)), None
+    def moved(belief):
+        return belief.advance(model.transition_channel(belief, None, order=order))
 
-    last: Any = jax.lax.scan(body, belief, None, length=steps)[0]
+    last: Any = Gaussian.certain(x)
+    if model.weights == "global":
+        # Nothing is observed, so weights stay independent, and what the state shares with them is a sum that every step makes
+        # longer: no loop that is compiled once could carry it.
+        weights = model.transition.weights
+        last = JointGaussian(last, SteppedCross.none(x.size, weights), weights)
+        for _ in range(steps):
+            last = moved(last)
+    else:
+        last = jax.lax.scan(lambda belief, _: (moved(belief), None), last, None, length=steps)[0]
     return last.state.advance(model.emission_channel(last.state, order=order))
 
 

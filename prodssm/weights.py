@@ -13,7 +13,8 @@ the rule for global weights is written once:
 
 import math
 from abc import abstractmethod
-from typing import ClassVar
+from dataclasses import replace
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -26,7 +27,7 @@ from prodssm.linalg import eigh, inner, leading, settle, solve_psd
 
 Shapes = tuple[tuple[int, int], ...]
 
-FEW = 4  # inputs that are added up one by one
+FEW = 4  # inputs that are added up one by one, or steps whose products are
 ALMOST_NOTHING = 1e-6  # share of a variance below which a square root is a straight line
 
 
@@ -41,6 +42,81 @@ class Link(eqx.Module):
 
     reach: Float[Array, "h r"] | None
     shared: Float[Array, "r o i"]
+
+    def seen(self, inputs: Float[Array, " i"]) -> Float[Array, "r o"]:
+        """What is shared with the layer's output, through inputs of this mean."""
+        return self.shared @ inputs
+
+    def meet(self, size: int) -> tuple[Float[Array, " o"], Float[Array, "o o"]]:
+        """What deviations of the weights and of their inputs, the first of which are h, do together (Isserlis).
+
+        Returns:
+            Mean and covariance of their products, summed over inputs.
+        """
+        toward = self.shared[:, :, :size]
+        if self.reach is not None:
+            toward = jnp.einsum("dim,me->die", toward, self.reach)
+        mean = jnp.diagonal(toward, axis1=0, axis2=2).sum(axis=1)
+        if toward.shape[1] == 1:
+            return mean, inner(toward[:, 0], toward[:, 0].T)[None, None]
+        return mean, jnp.einsum("die,ejd->ij", toward, toward)
+
+
+class SteppedLink(eqx.Module):
+    """As `Link`, where what is shared is a sum over steps of left x right, times the variances of the weights."""
+
+    reach: Float[Array, "h r"] | None
+    left: Float[Array, "t o r"]
+    right: Float[Array, "t i"]
+    var: Float[Array, "o i"]
+
+    def seen(self, inputs: Float[Array, " i"]) -> Float[Array, "r o"]:
+        """As for `Link`."""
+        met = (self.right * inputs[None, :]) @ self.var.T
+        return (self.left * met[:, :, None]).sum(axis=0).T
+
+    def meet(self, size: int) -> tuple[Float[Array, " o"], Float[Array, "o o"]]:
+        """As for `Link`; nothing of the size of states by weights is formed on the way."""
+        right = self.right[:, None, :size] * self.var[None, :, :size]
+        right = right if self.reach is None else right @ self.reach
+        mean, (steps, outputs, width) = (self.left * right).sum(axis=(0, 2)), self.left.shape
+        # In both forms each matrix is multiplied out both ways round, which is faster than to turn it over.
+        if steps <= FEW:
+            left, flat = self.left.reshape(steps * outputs, width), right.reshape(steps * outputs, width)
+            products = (left @ flat.T) * (flat @ left.T)
+            return mean, products.reshape(steps, outputs, steps, outputs).sum(axis=(0, 2))
+        toward, back = jnp.einsum("tor,toe->ore", self.left, right), jnp.einsum("toe,tor->oer", right, self.left)
+        return mean, toward.reshape(outputs, -1) @ back.reshape(outputs, -1).T
+
+
+class SteppedCross(eqx.Module):
+    """Covariance of a state with independent weights that it met in a few steps, as long as nothing was observed (MATH 2.4).
+
+    For every layer a sum over steps: how the state moves with the layer's output at that step (left), times the mean of the
+    layer's input then (right), times the variances of the weights. An array of states by weights never exists. Of a joint
+    belief it lets only `advance` work.
+    """
+
+    left: tuple[Float[Array, "t _ x"], ...]  # outputs of each layer
+    right: tuple[Float[Array, "t _"], ...]  # its inputs
+
+    @classmethod
+    def none(cls, size: int, weights: "WeightBelief") -> "SteppedCross":
+        """A state of this size that has met no weights yet."""
+        left = tuple(jnp.zeros((0, o, size), weights.mean.dtype) for o, _ in weights.shapes)
+        return cls(left, tuple(jnp.zeros((0, i), weights.mean.dtype) for _, i in weights.shapes))
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """That of the array which it stands for."""
+        weights = sum(left.shape[1] * right.shape[1] for left, right in zip(self.left, self.right, strict=True))
+        return self.left[0].shape[2], weights
+
+    def moved(self, slope: Float[Array, "x x"], factors: tuple[tuple[Array, Array], ...]) -> "SteppedCross":
+        """After one more step, in which the state also moved with the weights by these factors (see `Channel`)."""
+        left = [jnp.concatenate([old @ slope.T, new.T[None]]) for old, (new, _) in zip(self.left, factors, strict=True)]
+        right = [jnp.concatenate([old, new[None]]) for old, (_, new) in zip(self.right, factors, strict=True)]
+        return SteppedCross(tuple(left), tuple(right))
 
 
 class WeightBelief(eqx.Module):
@@ -64,10 +140,16 @@ class WeightBelief(eqx.Module):
         """Mean of layer l as the matrix [weight, bias]."""
         return self.mean[self.slice(l)].reshape(self.shapes[l])
 
-    def by_layer(self, rows: Float[Array, "k w"]) -> list[Float[Array, "k o i"]]:
-        """Rows over all weights, cut into layers. All at once: cuts one by one would make a gradient add up padded copies."""
-        parts = jax.lax.split(rows, [math.prod(shape) for shape in self.shapes], axis=1)
-        return [part.reshape(-1, *shape) for part, shape in zip(parts, self.shapes, strict=True)]
+    def links(self, cross: Float[Array, "x w"]) -> list[Link]:
+        """Covariance of the state with each layer's weights."""
+        # All cut at once: cuts one by one would make a gradient add up padded copies.
+        parts = jax.lax.split(cross, [math.prod(shape) for shape in self.shapes], axis=1)
+        return [Link(None, part.reshape(-1, *shape)) for part, shape in zip(parts, self.shapes, strict=True)]
+
+    def follow(self, cross: Any, slope: Float[Array, "y x"], weight_slope: Float[Array, "y w"] | None, factors: Any) -> Any:
+        """Covariance with the weights of what a state becomes that moves by these slopes."""
+        moved = slope @ cross
+        return moved if weight_slope is None else moved + self.times(weight_slope)
 
     @abstractmethod
     def cov(self) -> Float[Array, "w w"]:
@@ -92,7 +174,7 @@ class WeightBelief(eqx.Module):
         """What layer l's own weights, seen through inputs of this mean, add to the reach and to the covariance."""
 
     @abstractmethod
-    def meet(self, l: int, cross: Float[Array, "x o i"], reach: Float[Array, "h r"]) -> Link:
+    def meet(self, l: int, link: Any, reach: Float[Array, "h r"]) -> Any:
         """Covariance of a hidden vector of this reach with layer l's weights, given that of the state."""
 
     @abstractmethod
@@ -130,16 +212,27 @@ class DiagonalWeights(WeightBelief):
         return rows * _inverse(self.var)[None, :]
 
     def start(self, cross):
-        return jnp.eye(cross.shape[0], dtype=cross.dtype)
+        return jnp.eye(cross.shape[0], dtype=self.mean.dtype)
 
     def enter(self, l, inputs, reach):
         # A layer's own weights are independent of those still to come.
         return jnp.zeros((self.shapes[l][0], reach.shape[1]), reach.dtype), _alone(self.var, self, l, inputs**2)
 
-    def meet(self, l, cross, reach):
-        if reach.shape[0] < reach.shape[1]:  # multiplied out where that makes the middle axis shorter
-            return Link(None, jnp.einsum("hr,roi->hoi", reach, cross))
-        return Link(reach, cross)
+    def links(self, cross):
+        if not isinstance(cross, SteppedCross):
+            return super().links(cross)
+        variances = (self.var[self.slice(l)].reshape(shape) for l, shape in enumerate(self.shapes))
+        return [SteppedLink(None, *parts) for parts in zip(cross.left, cross.right, variances, strict=True)]
+
+    def follow(self, cross, slope, weight_slope, factors):
+        if isinstance(cross, SteppedCross):
+            return cross.moved(slope, factors)
+        return super().follow(cross, slope, weight_slope, factors)
+
+    def meet(self, l, link, reach):
+        if isinstance(link, Link) and reach.shape[0] < reach.shape[1]:  # multiplied out where that is shorter
+            return Link(None, jnp.einsum("hr,roi->hoi", reach, link.shared))
+        return replace(link, reach=reach)
 
     def arrive(self, slope, cross, reach):
         return reach @ cross + self.times(slope)
@@ -212,8 +305,8 @@ class LowRankWeights(WeightBelief):
         entered = jnp.concatenate([jnp.zeros((len(seen), reach.shape[1] - seen.shape[1]), reach.dtype), -seen], axis=1)
         return entered, _alone(self.prior_var, self, l, inputs**2) - seen @ seen.T
 
-    def meet(self, l, cross, reach):
-        x, flat, learned = cross.shape[0], cross.reshape(cross.shape[0], -1), self.factor[self.slice(l)].T
+    def meet(self, l, link, reach):
+        x, flat, learned = len(link.shared), link.shared.reshape(len(link.shared), -1), self.factor[self.slice(l)].T
         if reach.shape[0] < reach.shape[1]:
             return Link(None, (reach[:, :x] @ flat + reach[:, x:] @ learned).reshape(-1, *self.shapes[l]))
         return Link(reach, jnp.concatenate([flat, learned]).reshape(-1, *self.shapes[l]))
@@ -304,7 +397,7 @@ class DenseWeights(WeightBelief):
             return entered, sum((inputs[i] * columns[:, :, i] for i in range(1, inputs.size)), inputs[0] * columns[:, :, 0])
         return entered, columns @ inputs
 
-    def meet(self, l, cross, reach):
+    def meet(self, l, link, reach):
         return Link(None, reach[:, self.slice(l)].reshape(-1, *self.shapes[l]))
 
     def arrive(self, slope, cross, reach):

@@ -20,7 +20,7 @@ RNG = np.random.default_rng(0)
 X = array(RNG.normal(size=(3, 2)))
 
 
-def layers(weights="local", hidden=(4,), var=0.01, noise_bias=-3.0, seed=0):
+def layers(weights="local", hidden=(4,), var=0.01, noise_bias=-3.0, seed=0, residual=True):
     """Two inputs, one target, every weight with the same variance, constant process noise."""
     rng = np.random.default_rng(seed)
     sizes = (2, *hidden, 2)
@@ -34,7 +34,7 @@ def layers(weights="local", hidden=(4,), var=0.01, noise_bias=-3.0, seed=0):
         emission=ps.Network.from_arrays([array([[1.0, -0.5]])], [array([0.3])]),
         measurement_noise=array([0.05]),
         weights=weights,
-        residual=True,
+        residual=residual,
     )
 
 
@@ -85,12 +85,30 @@ def test_one_particle_leaves_the_measurement_noise():
     assert close(belief(layers(), method="sampled", samples=1).cov, [[0.05]])
 
 
-def test_no_matrix_of_weights_by_weights_appears_for_global_weights():
+def written_out(model, x, steps, order):
+    """As `target_belief` for global weights, with the covariance of state and weights as an array."""
+    joint = ps.JointGaussian.independent(ps.Gaussian.certain(x), model.transition.weights)
+    for _ in range(steps):
+        joint = joint.predict(model.transition_channel(joint, None, order=order))
+    return joint.state.predict(model.emission_channel(joint.state, order=order))
+
+
+@pytest.mark.parametrize(("hidden", "residual"), [((4, 3), True), ((5,), False)], ids=str)
+def test_a_sum_over_steps_is_the_covariance_with_the_weights_unmultiplied(hidden, residual):
+    model = layers("global", hidden, var=0.05, residual=residual)
+    found = jax.jit(lambda x: belief(model, x, steps=3, order=2))(X[0])
+    wanted = jax.jit(lambda x: written_out(model, x, steps=3, order=2))(X[0])
+    assert close(found.mean, wanted.mean)
+    assert close(found.cov, wanted.cov)
+
+
+def test_no_array_of_states_by_weights_appears_for_global_weights():
     model = layers("global", hidden=(30,))
     size = model.transition.weights.mean.size
-    text = str(jax.make_jaxpr(lambda x: belief(model, x, order=1).cov)(X[0]))
+
+    text = jax.jit(lambda x: belief(model, x, order=1).cov).lower(X[0]).compile().as_text()
     assert f"{size},{size}]" not in text
-    assert f"[2,{size}]" in text
+    assert f"[2,{size}]" not in text
 
 
 def test_padding_leaves_no_trace_and_held_out_rows_are_only_scored():

@@ -7,6 +7,7 @@ import pytest
 from oracles import Moments, array, assert_cov_matches, assert_mean_matches, close, random_joint_cov, smallest_eigenvalue
 
 import prodssm as ps
+from prodssm.weights import Link, SteppedLink
 
 SHAPES = ((3, 2), (2, 4))
 RNG = np.random.default_rng(1)
@@ -145,3 +146,18 @@ def test_weights_are_drawn_from_a_low_rank_belief_without_its_matrix():
     moments = Moments.of(np.asarray(drawn, float), np.asarray(drawn, float))
     assert_mean_matches(MEAN, moments)
     assert_cov_matches(COV, moments, sigmas=5.5)
+
+
+@pytest.mark.parametrize("steps", [0, 3, 7])
+@pytest.mark.parametrize("hidden", [False, True])
+def test_a_link_over_steps_is_the_link_of_the_array_that_it_stands_for(steps, hidden):
+    rng = np.random.default_rng(steps)
+    left, right, var = rng.normal(size=(steps, 4, 3)), rng.normal(size=(steps, 6)), rng.uniform(size=(4, 6))
+    size = 5 if hidden else 3
+    reach = array(rng.normal(size=(size, 3))) if hidden else None
+    stepped = SteppedLink(reach, array(left), array(right), array(var))
+    written_out = Link(reach, array(np.einsum("tor,ti,oi->roi", left, right, var)))
+    inputs = array(rng.normal(size=6))
+    assert close(stepped.seen(inputs), written_out.seen(inputs))
+    for found, wanted in zip(stepped.meet(size), written_out.meet(size), strict=True):
+        assert close(found, wanted)

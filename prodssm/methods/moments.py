@@ -17,10 +17,10 @@ from prodssm.activations import Activation, Expansion, is_certain
 from prodssm.checks import require_integer
 from prodssm.gaussian import Channel, Gaussian, JointGaussian
 from prodssm.layers import Linear
-from prodssm.linalg import cholesky, inner, sandwich, settle
+from prodssm.linalg import cholesky, sandwich, settle
 from prodssm.network import Network
 from prodssm.quadrature import powers
-from prodssm.weights import Link
+from prodssm.weights import SteppedCross
 
 DEFAULT_ORDER = 4  # smaller error than the DVI formula everywhere on the grid of benchmarks/covariance_order.py
 DEFAULT_ORDER_SCALAR = 8  # for a one-dimensional state alone, where a unit costs O(order) and not O(units * order)
@@ -211,7 +211,7 @@ def _with_carried_weights(
     mean, cov = z.mean, z.cov
     between = jnp.zeros_like(cov) if twins is None else twins
     slope, noise = jnp.eye(mean.size, dtype=mean.dtype), jnp.zeros_like(cov)
-    reach, crosses = weights.start(z.cross), weights.by_layer(z.cross)
+    reach, links = weights.start(z.cross), weights.links(z.cross)
     together, alone = jnp.zeros_like(cov), jnp.zeros_like(cov)  # what weights share with the state, what they add themselves
     certain = jnp.ones(1, mean.dtype)
     known = certain if control is None else jnp.concatenate([control, certain])
@@ -223,23 +223,20 @@ def _with_carried_weights(
             matrix = weights.layer(depth)
             weight = matrix[:, : mean.size]
             # The state itself meets its first layer as the belief says.
-            link = weights.meet(depth, crosses[depth], reach) if trail else Link(None, crosses[depth])
-            toward = link.shared[:, :, : mean.size]
-            if link.reach is not None:
-                toward = jnp.einsum("dim,me->die", toward, link.reach)
-            through = weight if link.reach is None else weight @ link.reach
-            shared = through @ (link.shared @ inputs)
+            link = weights.meet(depth, links[depth], reach) if trail else links[depth]
             # Products of two deviations are uncorrelated with all that is Gaussian here (Isserlis): pure noise.
-            crossed = _crossed(toward)
+            drift, crossed = link.meet(mean.size)
+            through = weight if link.reach is None else weight @ link.reach
+            shared = through @ link.seen(inputs)
             fresh = weights.spread(depth, cov) + crossed
             entered, own = weights.enter(depth, inputs, reach)
             common = shared + shared.T + own
             between = sandwich(weight, between) + common + weights.spread(depth, between) + crossed
             reach = weight @ reach + entered
-            mean = matrix @ inputs + jnp.diagonal(toward, axis1=0, axis2=2).sum(axis=1)
+            mean = matrix @ inputs + drift
             cov = sandwich(weight, cov) + common + fresh
             slope, noise = weight @ slope, sandwich(weight, noise) + fresh
-            together, alone = weight @ together + (crosses[depth] @ inputs).T, sandwich(weight, alone) + own
+            together, alone = weight @ together + links[depth].seen(inputs).T, sandwich(weight, alone) + own
             trail.append((weight, inputs))
             depth, known = depth + 1, certain
         else:
@@ -252,16 +249,13 @@ def _with_carried_weights(
             slope, reach, together = (tilt[:, None] * part for part in (slope, reach, together))
             alone = tilt[:, None] * tilt[None, :] * alone
             trail.append((tilt, None))
-    weight_slope = _weight_slope(trail, mean.size)
-    cross = weights.arrive(weight_slope, z.cross, reach)
-    return Channel(mean, slope, noise, cov, weight_slope, cross, together, alone if weights.independent else None), between
-
-
-def _crossed(toward: Float[Array, "d o d"]) -> Float[Array, "o o"]:
-    """Covariance of products of a weight's and its input's deviation, by what each input shares with the others' weights."""
-    if toward.shape[1] == 1:
-        return inner(toward[:, 0], toward[:, 0].T)[None, None]
-    return jnp.einsum("die,ejd->ij", toward, toward)
+    factors = _factors(trail, mean.size)
+    blocks = [(behind[:, :, None] * inputs[None, None, :]).reshape(mean.size, -1) for behind, inputs in factors]
+    weight_slope = jnp.concatenate(blocks, axis=1)
+    known = {"shared": together, "spread": alone if weights.independent else None, "factors": factors}
+    if not isinstance(z.cross, SteppedCross):
+        known["cross"] = weights.arrive(weight_slope, z.cross, reach)
+    return Channel(mean, slope, noise, cov, weight_slope, **known), between
 
 
 def _bend_twins(found: Expansion, scale: Array, twins: Array) -> Array:
@@ -292,14 +286,14 @@ def twin_outputs(network: Network, x: Gaussian, twins: Float[Array, "x x"], orde
     return twins
 
 
-def _weight_slope(trail: list[tuple[Array, Array | None]], outputs: int) -> Float[Array, "y w"]:
-    """The slope with respect to a layer's weights is (slope behind the layer) times (mean of its input)."""
+def _factors(trail: list[tuple[Array, Array | None]], outputs: int) -> tuple[tuple[Array, Array], ...]:
+    """The slope with respect to a layer's weights is (slope behind the layer) times (mean of its input): both, per layer."""
     behind = jnp.eye(outputs, dtype=trail[0][0].dtype)
-    blocks: list[Array] = []
+    found: list[tuple[Array, Array]] = []
     for step, inputs in reversed(trail):
         if inputs is None:
             behind = behind * step[None, :]
         else:
-            blocks.append((behind[:, :, None] * inputs[None, None, :]).reshape(outputs, -1))
+            found.append((behind, inputs))
             behind = behind @ step
-    return jnp.concatenate(blocks[::-1], axis=1)
+    return tuple(found[::-1])
