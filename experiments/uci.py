@@ -15,7 +15,7 @@ trains on nine tenths of the training rows and scores the other tenth, on which 
     python experiments/uci.py --members --splits 0-1          resumes; rows go to results/uci_members.csv
     python experiments/uci.py [--sets boston,energy] [--weights local,global,point] [--splits 0-19]
                                                               resumes; rows go to results/uci.csv
-    python experiments/uci.py --passes 250 --refine 2000 --sets naval --splits 0 [--checkpoints FOLDER]
+    python experiments/uci.py --passes 250 --settle 5000 --sets naval --splits 0 [--checkpoints FOLDER]
                                                               longer runs; resumes; rows go to results/uci_long.csv
     python experiments/uci.py --quick
 """
@@ -95,14 +95,14 @@ def learn(name: str, split: int, weights: str, curves_in: str | None = None, **s
     }
 
 
-def longer(name: str, split: int, weights: str, passes: int, refine: int) -> dict[str, Any]:
+def longer(name: str, split: int, weights: str, passes: int, refine: int, settle: int | None) -> dict[str, Any]:
     """Settings of a run that shows all rows more often, with the prior weight that the run with defaults chose."""
     usual = common.Table("uci", ("set", "split", "weights")).rows
     chosen = next((row for row in usual if (row["set"], row["split"], row["weights"]) == (name, str(split), weights)), None)
     if chosen is None:
         raise SystemExit(f"--passes takes the prior weight of the usual run: run {name}, split {split} without it first")
     iterations = -(-passes * len(uci.split(name, split)[0]) // DeepStochasticRegressor().batch_size)
-    return {"prior_weight": float(chosen["prior_weight"]), "iterations": iterations, "refine": refine}
+    return {"prior_weight": float(chosen["prior_weight"]), "iterations": iterations, "refine": refine, "settle": settle}
 
 
 def curves(file: str, name: str, split: int, weights: str, model: DeepStochasticRegressor) -> None:
@@ -214,7 +214,8 @@ def main() -> None:
     parser.add_argument("--weights", default="local,global,point")
     parser.add_argument("--splits", default="0-19")
     parser.add_argument("--passes", type=int, help="show all rows so often, instead of as often as is usual")
-    parser.add_argument("--refine", type=int, default=2000, help="iterations with weights drawn once, with --passes")
+    parser.add_argument("--refine", type=int, default=4000, help="iterations with weights drawn once, with --passes")
+    parser.add_argument("--settle", type=int, help="iterations at the lowest rate after that, at most, with --passes")
     parser.add_argument("--checkpoints", help="a folder that keeps unfinished runs; otherwise one that is killed starts again")
     parser.add_argument("--select", action="store_true", help="compare settings on held-out training rows")
     parser.add_argument("--members", action="store_true", help="compare numbers of members on training rows")
@@ -237,7 +238,9 @@ def main() -> None:
             for weights in kinds:
                 if not table.has(set=name, split=split, weights=weights):
                     kept = None if weights == "point" else folder / f"{name}.{split}.safetensors"
-                    settings = {} if asked.passes is None else longer(name, split, weights, asked.passes, asked.refine)
+                    settings = (
+                        {} if asked.passes is None else longer(name, split, weights, asked.passes, asked.refine, asked.settle)
+                    )
                     table.add(learn(name, split, weights, f"{file}_curves", checkpoint=kept, **settings))
     for name in sets:
         for weights in kinds:

@@ -36,6 +36,7 @@ RIDGE = 0.1  # of the linear regression that training starts from, in standard u
 USUAL_PRIOR_WEIGHT = 0.3  # where there are too few rows to choose on
 ITERATIONS = 3000  # at least, unless the user says otherwise
 PASSES = 50  # over all rows, if that is more
+SETTLE_RATE = 0.01  # of the learning rate, which is where its schedule ends
 MOST_HELD = 1000  # rows that are held out at most: more would cost time and tell little more
 FEWEST = 10  # rows that can be split into some to learn from and some to choose on
 
@@ -171,6 +172,8 @@ class DeepStochasticRegressor(RegressorMixin, BaseEstimator):
         learning_rate: Of Adam.
         refine: Weights that are drawn once are learned as if redrawn at every step at first, then as they are for at most this
             many iterations at a fifth of the learning rate. None learns them as they are from the start, which is slow.
+        settle: So many iterations at most follow at a hundredth of the learning rate, until the held-out rows have not been
+            predicted better for a fifth of them: for whoever wants to be sure that nothing is left to gain. None: no such end.
         schedule: "cosine" or "constant".
         batch_size: Rows per step; None takes all rows.
         members: Models that are learned, whose mixture predicts. Each holds out other rows, as far as there are others, and
@@ -221,6 +224,7 @@ class DeepStochasticRegressor(RegressorMixin, BaseEstimator):
         iterations: int | None = None,
         learning_rate: float = 0.01,
         refine: int | None = 200,
+        settle: int | None = None,
         schedule: str = "cosine",
         batch_size: int | None = 32,
         members: int = 5,
@@ -236,7 +240,7 @@ class DeepStochasticRegressor(RegressorMixin, BaseEstimator):
         self.hidden, self.noise_hidden, self.steps, self.activation = hidden, noise_hidden, steps, activation
         self.weights, self.method, self.order = weights, method, order
         self.samples, self.test_samples, self.prior_weight = samples, test_samples, prior_weight
-        self.iterations, self.learning_rate, self.refine = iterations, learning_rate, refine
+        self.iterations, self.learning_rate, self.refine, self.settle = iterations, learning_rate, refine, settle
         self.schedule, self.batch_size, self.members = schedule, batch_size, members
         self.early_stopping, self.validation_fraction, self.patience = early_stopping, validation_fraction, patience
         self.noise_floor, self.checkpoint, self.progress, self.random_state = noise_floor, checkpoint, progress, random_state
@@ -268,10 +272,10 @@ class DeepStochasticRegressor(RegressorMixin, BaseEstimator):
                 for weight in weights if choosing else (_best(tried),):
                     tried[weight].append([self._run(start, rows, stages[0], weight, f".{n}.{weight}")])
             for n, found in enumerate(tried[_best(tried)]):
-                for stage in stages[1:]:
+                for name, stage in self._later(stages):
                     rows, _ = self._member(n, x, y, self._held(len(x)) if self.early_stopping else 0)
                     weight = found[-1].prior_weight
-                    found.append(self._run(found[-1].model, rows, stage, weight, f".{n}.{weight}.refined"))
+                    found.append(self._run(found[-1].model, rows, stage, weight, f".{n}.{weight}.{name}"))
         except _InterruptedError as interruption:
             stopped = interruption.trial.history.stopped
             if not any(tried.values()):  # part of a model is better than none
@@ -303,6 +307,16 @@ class DeepStochasticRegressor(RegressorMixin, BaseEstimator):
             self._y_units.apply(targets)[order],
             stages_of(self.weights, recipe, plain(self.refine)),
         )
+
+    def _later(self, stages: list[Stage]) -> list[tuple[str, Stage]]:
+        """What follows the first stage, by name."""
+        later = [("refined", stage) for stage in stages[1:]]
+        if self.settle is not None:
+            kind, first = stages[-1][0], stages[0][1]
+            calm = {"learning_rate": SETTLE_RATE * first.learning_rate, "schedule": "constant"}
+            settled = replace(first, iterations=plain(self.settle), patience=max(1, plain(self.settle) // 5), **calm)
+            later.append(("settled", (kind, settled)))
+        return later
 
     def _prior_weights(self, rows: int) -> tuple[float, ...]:
         """Those to choose from."""
@@ -365,7 +379,7 @@ class DeepStochasticRegressor(RegressorMixin, BaseEstimator):
         """The recipe for so many rows, but for its prior weight."""
         if self.prior_weight != "auto":
             Recipe(prior_weight=plain(self.prior_weight)).check()
-        for name in ("batch_size", "refine"):
+        for name in ("batch_size", "refine", "settle"):
             if getattr(self, name) is not None:
                 require_integer(name, getattr(self, name), least=1)
         if not isinstance(self.early_stopping, bool | np.bool_):

@@ -320,6 +320,18 @@ def test_weights_drawn_once_are_first_learned_as_redrawn_ones_and_then_refined(t
     assert same(again.predict(X, return_std=True), model.predict(X, return_std=True))
 
 
+def test_training_that_settles_goes_on_calmly_from_where_it_was(tmp_path):
+    settings = {"early_stopping": True, "iterations": 100}
+    alone, path = small(**settings).fit(X, y), tmp_path / "run.safetensors"
+    model = small(**settings, settle=125, checkpoint=path).fit(X, y)
+    (_, first), (_, second) = model.trials_
+    assert first.objective == alone.history_.objective
+    # A hundredth of the rate changes next to nothing, and nothing that was there is lost.
+    assert max(second.validation) > max(first.validation) - 0.01
+    assert np.ptp(second.validation) < 0.1 * np.ptp(first.validation)
+    assert path.with_name("run.safetensors.0.0.01.settled").exists()
+
+
 def test_point_weights_have_no_prior_to_choose():
     model = small(weights="point", prior_weight="auto").fit(X, y)
     assert not model.ssms_[0].transition.uncertain
@@ -348,6 +360,7 @@ def test_point_weights_have_no_prior_to_choose():
         ({"iterations": 0}, ValueError),
         ({"early_stopping": "False"}, TypeError),
         ({"refine": 0}, ValueError),
+        ({"settle": 0}, ValueError),
         ({"patience": 0}, ValueError),
         ({"learning_rate": -1.0}, ValueError),
         ({"schedule": "linear"}, ValueError),
