@@ -15,8 +15,9 @@ trains on nine tenths of the training rows and scores the other tenth, on which 
     python experiments/uci.py --members --splits 0-1          resumes; rows go to results/uci_members.csv
     python experiments/uci.py [--sets boston,energy] [--weights local,global,point] [--splits 0-19]
                                                               resumes; rows go to results/uci.csv
-    python experiments/uci.py --passes 250 --settle 5000 --sets naval --splits 0 [--checkpoints FOLDER]
-                                                              longer runs; resumes; rows go to results/uci_long.csv
+    python experiments/uci.py --passes 250 --refine 4000 [--settle 5000] --sets naval --splits 0
+                                                              longer runs; rows go to results/uci_long.csv, and what is needed
+                                                              to resume in the middle of one to the folder of --checkpoints
     python experiments/uci.py --quick
 """
 
@@ -95,14 +96,17 @@ def learn(name: str, split: int, weights: str, curves_in: str | None = None, **s
     }
 
 
-def longer(name: str, split: int, weights: str, passes: int, refine: int, settle: int | None) -> dict[str, Any]:
+def longer(name: str, split: int, weights: str, asked: Any) -> dict[str, Any]:
     """Settings of a run that shows all rows more often, with the prior weight that the run with defaults chose."""
+    if asked.passes is None:
+        return {}
     usual = common.Table("uci", ("set", "split", "weights")).rows
     chosen = next((row for row in usual if (row["set"], row["split"], row["weights"]) == (name, str(split), weights)), None)
     if chosen is None:
         raise SystemExit(f"--passes takes the prior weight of the usual run: run {name}, split {split} without it first")
-    iterations = -(-passes * len(uci.split(name, split)[0]) // DeepStochasticRegressor().batch_size)
-    return {"prior_weight": float(chosen["prior_weight"]), "iterations": iterations, "refine": refine, "settle": settle}
+    iterations = -(-asked.passes * len(uci.split(name, split)[0]) // DeepStochasticRegressor().batch_size)
+    settings = {"prior_weight": float(chosen["prior_weight"]), "iterations": iterations, "settle": asked.settle}
+    return settings | ({} if asked.refine is None else {"refine": asked.refine})
 
 
 def curves(file: str, name: str, split: int, weights: str, model: DeepStochasticRegressor) -> None:
@@ -214,8 +218,8 @@ def main() -> None:
     parser.add_argument("--weights", default="local,global,point")
     parser.add_argument("--splits", default="0-19")
     parser.add_argument("--passes", type=int, help="show all rows so often, instead of as often as is usual")
-    parser.add_argument("--refine", type=int, default=4000, help="iterations with weights drawn once, with --passes")
-    parser.add_argument("--settle", type=int, help="iterations at the lowest rate after that, at most, with --passes")
+    parser.add_argument("--refine", type=int, help="iterations with weights drawn once, with --passes")
+    parser.add_argument("--settle", type=int, help="iterations at a hundredth of the learning rate at the end, with --passes")
     parser.add_argument("--checkpoints", help="a folder that keeps unfinished runs; otherwise one that is killed starts again")
     parser.add_argument("--select", action="store_true", help="compare settings on held-out training rows")
     parser.add_argument("--members", action="store_true", help="compare numbers of members on training rows")
@@ -229,19 +233,21 @@ def main() -> None:
     if asked.quick:
         common.smoke(lambda: learn("boston", 0, "local", iterations=2, prior_weight=0.3, members=2))
         return
-    file = "uci" if asked.passes is None else "uci_long"
-    table, sets, kinds = common.Table(file, ("set", "split", "weights")), asked.sets.split(","), asked.weights.split(",")
+    if asked.passes is None and (asked.refine, asked.settle) != (None, None):
+        parser.error("--refine and --settle are for runs with --passes")
+    file, long = ("uci", {}) if asked.passes is None else ("uci_long", {"passes": asked.passes, "settle": asked.settle})
+    table = common.Table(file, ("set", "split", "weights", *long))
+    sets, kinds = asked.sets.split(","), asked.weights.split(",")
     for split, name in itertools.product(numbers(asked.splits), sets):
         # Weights that are drawn once are learned as redrawn ones first: that part is not learned again for them.
         with tempfile.TemporaryDirectory() as passing:
             folder = Path(asked.checkpoints or passing)
+            folder.mkdir(exist_ok=True)
             for weights in kinds:
-                if not table.has(set=name, split=split, weights=weights):
+                if not table.has(set=name, split=split, weights=weights, **long):
                     kept = None if weights == "point" else folder / f"{name}.{split}.safetensors"
-                    settings = (
-                        {} if asked.passes is None else longer(name, split, weights, asked.passes, asked.refine, asked.settle)
-                    )
-                    table.add(learn(name, split, weights, f"{file}_curves", checkpoint=kept, **settings))
+                    settings = longer(name, split, weights, asked)
+                    table.add(learn(name, split, weights, f"{file}_curves", checkpoint=kept, **settings) | long)
     for name in sets:
         for weights in kinds:
             rows = [row for row in table.rows if (row["set"], row["weights"]) == (name, weights)]

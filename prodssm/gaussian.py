@@ -33,7 +33,8 @@ class Channel(eqx.Module):
         weight_slope: The expected Jacobian with respect to carried weights, output by weight; `None` if none are carried.
         cross: $Cov[f(x), w]$ with carried weights, under the belief that the channel was built around, as for `cov`.
         shared: `weight_slope @ cross_xw.T`, what output and state have in common through the weights, as for `cov`.
-        spread: `weight_slope @ cov_w @ weight_slope.T`, what the weights alone add to the output's covariance, as for `cov`.
+        spread: `weight_slope @ cov_w @ weight_slope.T`, what the weights alone add to the output's covariance, as for `cov`;
+            `None` where the rule does not have it.
         factors: The weight slope unmultiplied: per layer how the output moves with the layer's, and the mean of its input.
     """
 
@@ -42,7 +43,7 @@ class Channel(eqx.Module):
     noise: Float[Array, "y y"] = eqx.field(converter=partial(as_array, "noise", ndim=2))
     cov: Float[Array, "y y"] | None = None
     weight_slope: Float[Array, "y w"] | None = None
-    cross: Float[Array, "y w"] | None = None
+    cross: Float[Array, "y w"] | eqx.Module | None = None
     shared: Float[Array, "y x"] | None = None
     spread: Float[Array, "y y"] | None = None
     factors: tuple[tuple[Float[Array, "y _"], Float[Array, " _"]], ...] | None = None
@@ -231,7 +232,7 @@ class JointGaussian(eqx.Module):
     """
 
     state: Gaussian
-    cross: Any
+    cross: Float[Array, "x w"] | eqx.Module
     weights: Any
 
     def __check_init__(self):
@@ -270,7 +271,7 @@ class JointGaussian(eqx.Module):
         return self.advance(replace(channel, cov=None, cross=None, shared=None, spread=None))
 
     def advance(self, channel: Channel) -> "JointGaussian":
-        """As `predict`, for a channel that was built around this very belief: what it knows already is not worked out again."""
+        """The same for a channel that was built around this very belief: what it knows already is not worked out again."""
         _require_fit(self.mean, channel)
         if channel.cov is not None and channel.cross is not None:
             return JointGaussian(Gaussian(channel.mean, channel.cov), channel.cross, self.weights)

@@ -24,7 +24,8 @@ from prodssm.weights import SteppedCross
 
 METHODS = ("moments", "sampled")
 TOGETHER = 128  # rows that are worked on at once where no gradient is asked for
-TOGETHER_CARRIED = 32  # the same for rows with carried weights, each of which needs far more memory
+TOGETHER_CARRIED = 32  # rows with carried weights that are worked on at once, with or without a gradient: they need more memory
+WRITTEN_OUT = 8  # steps with carried weights up to which each is compiled for itself
 
 
 @dataclass(frozen=True)
@@ -76,14 +77,15 @@ def _by_moments(model: StateSpaceModel, steps: int, x: Float[Array, " x"], *, or
         return belief.advance(model.transition_channel(belief, None, order=order))
 
     last: Any = Gaussian.certain(x)
-    if model.weights == "global":
+    if model.weights == "global" and steps <= WRITTEN_OUT:
         # Nothing is observed, so weights stay independent, and what the state shares with them is a sum that every step makes
-        # longer: no loop that is compiled once could carry it.
+        # longer: a loop would have to carry it at full length from the start.
         weights = model.transition.weights
         last = JointGaussian(last, SteppedCross.none(x.size, weights), weights)
         for _ in range(steps):
             last = moved(last)
     else:
+        last = JointGaussian.independent(last, model.transition.weights) if model.weights == "global" else last
         last = jax.lax.scan(lambda belief, _: (moved(belief), None), last, None, length=steps)[0]
     return last.state.advance(model.emission_channel(last.state, order=order))
 

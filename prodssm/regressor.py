@@ -36,7 +36,8 @@ RIDGE = 0.1  # of the linear regression that training starts from, in standard u
 USUAL_PRIOR_WEIGHT = 0.3  # where there are too few rows to choose on
 ITERATIONS = 3000  # at least, unless the user says otherwise
 PASSES = 50  # over all rows, if that is more
-SETTLE_RATE = 0.01  # of the learning rate, which is where its schedule ends
+SETTLED = "settled"  # the name of the last stage
+SETTLE_RATE = 0.01  # of the learning rate, which is where a cosine ends
 MOST_HELD = 1000  # rows that are held out at most: more would cost time and tell little more
 FEWEST = 10  # rows that can be split into some to learn from and some to choose on
 
@@ -173,7 +174,8 @@ class DeepStochasticRegressor(RegressorMixin, BaseEstimator):
         refine: Weights that are drawn once are learned as if redrawn at every step at first, then as they are for at most this
             many iterations at a fifth of the learning rate. None learns them as they are from the start, which is slow.
         settle: So many iterations at most follow at a hundredth of the learning rate, until the held-out rows have not been
-            predicted better for a fifth of them: for whoever wants to be sure that nothing is left to gain. None: no such end.
+            predicted better for a fifth of them: for whoever wants to be sure that nothing is left to gain. Without
+            `early_stopping` all of them. None does without this end.
         schedule: "cosine" or "constant".
         batch_size: Rows per step; None takes all rows.
         members: Models that are learned, whose mixture predicts. Each holds out other rows, as far as there are others, and
@@ -272,10 +274,13 @@ class DeepStochasticRegressor(RegressorMixin, BaseEstimator):
                 for weight in weights if choosing else (_best(tried),):
                     tried[weight].append([self._run(start, rows, stages[0], weight, f".{n}.{weight}")])
             for n, found in enumerate(tried[_best(tried)]):
+                rows, _ = self._member(n, x, y, self._held(len(x)) if self.early_stopping else 0)
                 for name, stage in self._later(stages):
-                    rows, _ = self._member(n, x, y, self._held(len(x)) if self.early_stopping else 0)
-                    weight = found[-1].prior_weight
-                    found.append(self._run(found[-1].model, rows, stage, weight, f".{n}.{weight}.{name}"))
+                    before = found[-1]
+                    after = self._run(before.model, rows, stage, before.prior_weight, f".{n}.{before.prior_weight}.{name}")
+                    if name.endswith(SETTLED) and after.history.validation and after.score < before.score:
+                        after = replace(after, model=before.model)  # nothing was left to gain
+                    found.append(after)
         except _InterruptedError as interruption:
             stopped = interruption.trial.history.stopped
             if not any(tried.values()):  # part of a model is better than none
@@ -315,7 +320,7 @@ class DeepStochasticRegressor(RegressorMixin, BaseEstimator):
             kind, first = stages[-1][0], stages[0][1]
             calm = {"learning_rate": SETTLE_RATE * first.learning_rate, "schedule": "constant"}
             settled = replace(first, iterations=plain(self.settle), patience=max(1, plain(self.settle) // 5), **calm)
-            later.append(("settled", (kind, settled)))
+            later.append((f"{kind}.{SETTLED}", (kind, settled)))
         return later
 
     def _prior_weights(self, rows: int) -> tuple[float, ...]:

@@ -12,6 +12,7 @@ import numpy as np
 
 ROOT = Path(__file__).parent.parent
 ROWS = ROOT / "experiments" / "results"
+LARGE = ("kin8nm", "naval", "protein")
 sys.path.insert(0, str(ROOT / "experiments"))
 
 PAPER_KINK = {
@@ -106,6 +107,24 @@ def uci(file: str) -> str:
     return table(["data", "weights", "splits", "NLL", "paper", "RMSE", "paper", "seconds per fit"], body)
 
 
+def uci_curves() -> str:
+    """How flat the validation curves of the large sets were at their end, runs of the same length together."""
+    body = []
+    for file, called in (("uci_curves", "usual"), ("uci_long_curves", "250 passes")):
+        found = [row for row in rows(file) if row["set"] in LARGE]
+        for name, weights in dict.fromkeys((row["set"], row["weights"]) for row in found):
+            mine = [row for row in found if (row["set"], row["weights"]) == (name, weights)]
+            for length in dict.fromkeys(_length(row) for row in mine):
+                runs = [row for row in mine if _length(row) == length]
+                gain = max(float(row["gain"]) for row in runs)
+                body.append([name, called, weights, str(len(runs)), length, summary(runs, "best"), f"{gain:.3f}"])
+    return table(["data", "training", "weights", "runs", "iterations", "held out", "largest gain of a last fifth"], body)
+
+
+def _length(row: dict[str, str]) -> str:
+    return row["iterations"] if row["stopped"] == "all iterations done" else "until nothing was gained"
+
+
 def uci_settings() -> str:
     """Candidates for regression, by held-out training rows of the first split; the better of two prior weights."""
     found, body = [*rows("uci_settings_first"), *rows("uci_settings")], []
@@ -148,6 +167,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "sysid": sysid,
     "settings": settings,
     "uci": partial(uci, "uci"),
+    "uci long": partial(uci, "uci_long"),
+    "uci curves": uci_curves,
     "uci first": partial(uci, "uci_first"),
     "uci settings": uci_settings,
     "uci second": partial(uci, "uci_second"),

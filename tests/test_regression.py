@@ -11,10 +11,12 @@ import pytest
 from oracles import array, close
 
 import prodssm as ps
+from prodssm import regression
 from prodssm.model import VARIANCE_FLOOR
 from prodssm.objective import model_prior
 from prodssm.regression import Plan, Rows, RowsTask, log_probs, padded, target_belief
 from prodssm.training import Recipe
+from prodssm.weights import SteppedCross
 
 RNG = np.random.default_rng(0)
 X = array(RNG.normal(size=(3, 2)))
@@ -85,30 +87,51 @@ def test_one_particle_leaves_the_measurement_noise():
     assert close(belief(layers(), method="sampled", samples=1).cov, [[0.05]])
 
 
-def written_out(model, x, steps, order):
-    """As `target_belief` for global weights, with the covariance of state and weights as an array."""
-    joint = ps.JointGaussian.independent(ps.Gaussian.certain(x), model.transition.weights)
-    for _ in range(steps):
-        joint = joint.predict(model.transition_channel(joint, None, order=order))
-    return joint.state.predict(model.emission_channel(joint.state, order=order))
-
-
 @pytest.mark.parametrize(("hidden", "residual"), [((4, 3), True), ((5,), False)], ids=str)
 def test_a_sum_over_steps_is_the_covariance_with_the_weights_unmultiplied(hidden, residual):
-    model = layers("global", hidden, var=0.05, residual=residual)
-    found = jax.jit(lambda x: belief(model, x, steps=3, order=2))(X[0])
-    wanted = jax.jit(lambda x: written_out(model, x, steps=3, order=2))(X[0])
+    model, dt = layers("global", hidden, var=0.05, residual=residual), 0.3
+    start, weights = ps.Gaussian.certain(X[0]), model.transition.weights
+
+    def moved(joint):
+        for _ in range(3):
+            joint = joint.advance(model.transition_channel(joint, None, dt, order=2))
+        return joint.state
+
+    found = jax.jit(lambda: moved(ps.JointGaussian(start, SteppedCross.none(2, weights), weights)))()
+    wanted = jax.jit(lambda: moved(ps.JointGaussian.independent(start, weights)))()
     assert close(found.mean, wanted.mean)
     assert close(found.cov, wanted.cov)
+
+
+def test_many_steps_are_a_loop_and_few_are_not_but_both_are_the_same(monkeypatch):
+    model = layers("global", hidden=(), var=0.05)
+    few = belief(model, steps=3)
+    monkeypatch.setattr(regression, "WRITTEN_OUT", 2)
+    many = belief(model, steps=3)
+    assert close(few.mean, many.mean)
+    assert close(few.cov, many.cov)
+
+
+def test_a_covariance_kept_step_by_step_asks_for_moment_matching():
+    model = layers("global")
+    weights = model.transition.weights
+    joint = ps.JointGaussian(ps.Gaussian.certain(X[0]), SteppedCross.none(2, weights), weights)
+    other = ps.Channel(X[0], array(np.eye(2)), array(np.eye(2)))
+    with pytest.raises(ValueError, match="needs a channel by moment matching"):
+        joint.advance(other)
 
 
 def test_no_array_of_states_by_weights_appears_for_global_weights():
     model = layers("global", hidden=(30,))
     size = model.transition.weights.mean.size
+    learned, fixed = eqx.partition(model, eqx.is_inexact_array)
 
-    text = jax.jit(lambda x: belief(model, x, order=1).cov).lower(X[0]).compile().as_text()
-    assert f"{size},{size}]" not in text
-    assert f"[2,{size}]" not in text
+    def variance(p, x):
+        return belief(eqx.combine(p, fixed), x, steps=3, order=1).cov.sum()
+
+    text = jax.jit(jax.grad(variance)).lower(learned, X[0]).compile().as_text()
+    for shape in (f"2,{size}", f"{size},2", f"{size},{size}", "2,30,3", "2,2,31"):
+        assert f"[{shape}]" not in text
 
 
 def test_padding_leaves_no_trace_and_held_out_rows_are_only_scored():

@@ -18,8 +18,9 @@ from sklearn.preprocessing import PolynomialFeatures
 
 import prodssm as ps
 from prodssm import regressor, training
+from prodssm.regression import RowsTask
 from prodssm.regressor import PRIOR_WEIGHTS, DeepStochasticRegressor, Scaling, Trial, _best
-from prodssm.training import History
+from prodssm.training import History, Recipe
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(60, 2))
@@ -320,16 +321,24 @@ def test_weights_drawn_once_are_first_learned_as_redrawn_ones_and_then_refined(t
     assert same(again.predict(X, return_std=True), model.predict(X, return_std=True))
 
 
-def test_training_that_settles_goes_on_calmly_from_where_it_was(tmp_path):
-    settings = {"early_stopping": True, "iterations": 100}
-    alone, path = small(**settings).fit(X, y), tmp_path / "run.safetensors"
-    model = small(**settings, settle=125, checkpoint=path).fit(X, y)
-    (_, first), (_, second) = model.trials_
-    assert first.objective == alone.history_.objective
-    # A hundredth of the rate changes next to nothing, and nothing that was there is lost.
-    assert max(second.validation) > max(first.validation) - 0.01
-    assert np.ptp(second.validation) < 0.1 * np.ptp(first.validation)
-    assert path.with_name("run.safetensors.0.0.01.settled").exists()
+def test_training_that_settles_goes_on_calmly_and_loses_nothing(tmp_path):
+    settings = {"early_stopping": True, "iterations": 100, "refine": 30, "checkpoint": tmp_path / "run.safetensors"}
+    alone = small(**settings).fit(X, y)
+    for weights, stages in (("local", 2), ("global", 3)):
+        model = small(**settings, weights=weights, settle=125).fit(X, y)
+        histories = [history for _, history in model.trials_]
+        assert len(histories) == stages
+        assert histories[0].objective == alone.history_.objective
+        name, (kind, recipe) = model._later([("local", Recipe(learning_rate=0.5)), ("global", Recipe())][: stages - 1])[-1]
+        assert (name, kind) == (f"{weights}.settled", weights)
+        assert (recipe.iterations, recipe.patience, recipe.schedule) == (125, 25, "constant")
+        assert recipe.learning_rate == 0.005
+        # By the rows that were held out, the model is at least as good as all that it settled from.
+        kept = model.ssms_[0]
+        rows, _ = model._member(0, *model._prepare(X, y)[:2], model._held(len(X)))
+        task, learned = RowsTask.of(kept, rows, Recipe(batch=32), model._plan, key=model._key(2))
+        reached = max(max(history.validation) for history in histories[-2:])
+        assert np.isclose(float(task.validation(learned)), reached, atol=1e-5)
 
 
 def test_point_weights_have_no_prior_to_choose():

@@ -148,7 +148,7 @@ def test_weights_are_drawn_from_a_low_rank_belief_without_its_matrix():
     assert_cov_matches(COV, moments, sigmas=5.5)
 
 
-@pytest.mark.parametrize("steps", [0, 3, 7])
+@pytest.mark.parametrize("steps", [0, 1, 3, 7])  # few and many: two forms
 @pytest.mark.parametrize("hidden", [False, True])
 def test_a_link_over_steps_is_the_link_of_the_array_that_it_stands_for(steps, hidden):
     rng = np.random.default_rng(steps)
@@ -159,5 +159,5 @@ def test_a_link_over_steps_is_the_link_of_the_array_that_it_stands_for(steps, hi
     written_out = Link(reach, array(np.einsum("tor,ti,oi->roi", left, right, var)))
     inputs = array(rng.normal(size=6))
     assert close(stepped.seen(inputs), written_out.seen(inputs))
-    for found, wanted in zip(stepped.meet(size), written_out.meet(size), strict=True):
+    for found, wanted in zip(stepped.crossed(size), written_out.crossed(size), strict=True):
         assert close(found, wanted)

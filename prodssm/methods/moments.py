@@ -20,7 +20,6 @@ from prodssm.layers import Linear
 from prodssm.linalg import cholesky, sandwich, settle
 from prodssm.network import Network
 from prodssm.quadrature import powers
-from prodssm.weights import SteppedCross
 
 DEFAULT_ORDER = 4  # smaller error than the DVI formula everywhere on the grid of benchmarks/covariance_order.py
 DEFAULT_ORDER_SCALAR = 8  # for a one-dimensional state alone, where a unit costs O(order) and not O(units * order)
@@ -202,7 +201,7 @@ def _features(flow: Flow, x_cov: Array, scale: Array, coefficients: Float[Array,
 def _with_carried_weights(
     network: Network, z: JointGaussian, control: Array | None, order: int, twins: Array | None = None
 ) -> tuple[Channel, Array]:
-    """Weights drawn once (MATH 2.3 to 2.5). Only the backward sweep at the end meets the axis of all weights.
+    """Weights drawn once (MATH 2.3 to 2.5). Slopes meet the axis of all weights only in the backward sweep at the end.
 
     `twins` is the covariance of the state with that of a twin: another run of the system with the same weights (MATH 7.3). All
     that two runs share moves like the covariance itself; what is drawn anew for each of them they do not share.
@@ -225,7 +224,7 @@ def _with_carried_weights(
             # The state itself meets its first layer as the belief says.
             link = weights.meet(depth, links[depth], reach) if trail else links[depth]
             # Products of two deviations are uncorrelated with all that is Gaussian here (Isserlis): pure noise.
-            drift, crossed = link.meet(mean.size)
+            drift, crossed = link.crossed(mean.size)
             through = weight if link.reach is None else weight @ link.reach
             shared = through @ link.seen(inputs)
             fresh = weights.spread(depth, cov) + crossed
@@ -252,10 +251,8 @@ def _with_carried_weights(
     factors = _factors(trail, mean.size)
     blocks = [(behind[:, :, None] * inputs[None, None, :]).reshape(mean.size, -1) for behind, inputs in factors]
     weight_slope = jnp.concatenate(blocks, axis=1)
-    known = {"shared": together, "spread": alone if weights.independent else None, "factors": factors}
-    if not isinstance(z.cross, SteppedCross):
-        known["cross"] = weights.arrive(weight_slope, z.cross, reach)
-    return Channel(mean, slope, noise, cov, weight_slope, **known), between
+    cross, spread = weights.arrive(weight_slope, z.cross, reach, factors), alone if weights.independent else None
+    return Channel(mean, slope, noise, cov, weight_slope, cross, together, spread, factors), between
 
 
 def _bend_twins(found: Expansion, scale: Array, twins: Array) -> Array:
