@@ -43,7 +43,7 @@ class Channel(eqx.Module):
     noise: Float[Array, "y y"] = eqx.field(converter=partial(as_array, "noise", ndim=2))
     cov: Float[Array, "y y"] | None = None
     weight_slope: Float[Array, "y w"] | None = None
-    cross: Float[Array, "y w"] | eqx.Module | None = None
+    cross: Any = None
     shared: Float[Array, "y x"] | None = None
     spread: Float[Array, "y y"] | None = None
     factors: tuple[tuple[Float[Array, "y _"], Float[Array, " _"]], ...] | None = None
@@ -232,7 +232,7 @@ class JointGaussian(eqx.Module):
     """
 
     state: Gaussian
-    cross: Float[Array, "x w"] | eqx.Module
+    cross: Any
     weights: Any
 
     def __check_init__(self):

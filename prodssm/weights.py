@@ -95,7 +95,7 @@ class SteppedCross(eqx.Module):
     """Covariance of a state with independent weights that it met in a few steps, as long as nothing was observed.
 
     It is what MATH 2.3 makes of none, step after step: for every layer a sum over steps of how the state moves with the layer's
-    output at that step (left), times the mean of the layer's input then (right), times the variances of the weights. There is no
+    output at that step (left), times the mean of the layer's input then (right), times the weights' variances. There is no
     array of states by weights. Of a joint belief it lets only `advance` work, with channels by moment matching.
     """
 
@@ -142,7 +142,7 @@ class WeightBelief(eqx.Module):
         """Mean of layer l as the matrix [weight, bias]."""
         return self.mean[self.slice(l)].reshape(self.shapes[l])
 
-    def links(self, cross: Float[Array, "x w"]) -> list[Link]:
+    def links(self, cross: Any) -> list[Any]:
         """Covariance of the state with each layer's weights."""
         # All cut at once: cuts one by one would make a gradient add up padded copies.
         parts = jax.lax.split(cross, [math.prod(shape) for shape in self.shapes], axis=1)
