@@ -53,6 +53,7 @@ CANDIDATES: dict[str, dict[str, Any]] = {
     "random start, 1000 iterations": USUAL | HELD_OUT | RANDOM | {"iterations": 1000},
     "random start, another fifth held out by each": USUAL | {"patience": 200} | RANDOM | {"folds": 5},
     "random starts, the best of four": USUAL | HELD_OUT | RANDOM | {"restarts": 4},
+    "random start, weight 1": USUAL | HELD_OUT | RANDOM | {"prior_weight": 1.0},
 }
 MEMBERS = 3
 SETTINGS = CANDIDATES["random start"]  # as --select found

@@ -235,7 +235,8 @@ def main() -> None:
         return
     if asked.passes is None and (asked.refine, asked.settle) != (None, None):
         parser.error("--refine and --settle are for runs with --passes")
-    file, long = ("uci", {}) if asked.passes is None else ("uci_long", {"passes": asked.passes, "settle": asked.settle})
+    chosen = {name: getattr(asked, name) or 0 for name in ("passes", "refine", "settle")}
+    file, long = ("uci", {}) if asked.passes is None else ("uci_long", chosen)
     table = common.Table(file, ("set", "split", "weights", *long))
     sets, kinds = asked.sets.split(","), asked.weights.split(",")
     for split, name in itertools.product(numbers(asked.splits), sets):
