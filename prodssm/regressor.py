@@ -273,9 +273,10 @@ class DeepStochasticRegressor(RegressorMixin, BaseEstimator):
                 rows, start = self._member(n, x, y, held)
                 for weight in weights if choosing else (_best(tried),):
                     tried[weight].append([self._run(start, rows, stages[0], weight, f".{n}.{weight}")])
-            for n, found in enumerate(tried[_best(tried)]):
+            later = self._later(stages)
+            for n, found in enumerate(tried[_best(tried)] if later else ()):
                 rows, _ = self._member(n, x, y, self._held(len(x)) if self.early_stopping else 0)
-                for name, stage in self._later(stages):
+                for name, stage in later:
                     before = found[-1]
                     after = self._run(before.model, rows, stage, before.prior_weight, f".{n}.{before.prior_weight}.{name}")
                     if name.endswith(SETTLED) and after.history.validation and after.score < before.score:

@@ -252,8 +252,8 @@ covariances relative to the trace, of the state at every step and of weights tha
 One gradient of the filter's likelihood of 300 steps (six states, two hidden layers of 30, 50 outputs, 1,326 weights) and of a
 minibatch of 32 rows of Boston's shape, order 1, as multiples of the same with local weights. The error is that of the log
 likelihood against a dense covariance of all weights, in double precision. Monte Carlo draws the weights so many times, once
-for the whole series, and filters given each draw; in the regression it has so many particles. The promise about the regression
-is not safe: `--quick`, repeated on a quiet machine, has also measured a little more than 10.
+for the whole series, and filters given each draw; in the regression it has so many particles. The promise about the filter
+holds with little to spare: how large matrices fare on a shared machine differs from hour to hour.
 
 {global}
 """
