@@ -17,10 +17,10 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from prodssm.gaussian import Gaussian, JointGaussian
 from prodssm.linalg import symmetrise
+from prodssm.links import SteppedCross
 from prodssm.model import StateSpaceModel
 from prodssm.objective import model_prior
 from prodssm.training import Goal, Recipe, described, later_is_better, trainable
-from prodssm.weights import SteppedCross
 
 METHODS = ("moments", "sampled")
 TOGETHER = 128  # rows that are worked on at once where no gradient is asked for

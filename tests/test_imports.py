@@ -8,7 +8,7 @@ from pathlib import Path
 import prodssm
 
 ROOMS = ["checks", "metrics", "persistence"]
-ROOMS += ["linalg", "gaussian", "weights", "quadrature", "activations", "layers", "network", "methods"]
+ROOMS += ["linalg", "gaussian", "links", "weights", "quadrature", "activations", "layers", "network", "methods"]
 ROOMS += ["model", "series", "datasets", "inference", "units", "objective", "training"]
 ROOMS += ["subspace", "assembly", "checking", "frames", "answers", "mixture", "regression", "regressor", "estimators", "plots"]
 PACKAGE = Path(prodssm.__file__).parent

@@ -12,11 +12,11 @@ from oracles import array, close
 
 import prodssm as ps
 from prodssm import regression
+from prodssm.links import SteppedCross
 from prodssm.model import VARIANCE_FLOOR
 from prodssm.objective import model_prior
 from prodssm.regression import Plan, Rows, RowsTask, log_probs, padded, target_belief
 from prodssm.training import Recipe
-from prodssm.weights import SteppedCross
 
 RNG = np.random.default_rng(0)
 X = array(RNG.normal(size=(3, 2)))

@@ -7,7 +7,7 @@ import pytest
 from oracles import Moments, array, assert_cov_matches, assert_mean_matches, close, random_joint_cov, smallest_eigenvalue
 
 import prodssm as ps
-from prodssm.weights import Link, SteppedLink
+from prodssm.links import Link, SteppedLink
 
 SHAPES = ((3, 2), (2, 4))
 RNG = np.random.default_rng(1)
