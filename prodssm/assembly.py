@@ -93,9 +93,9 @@ def assemble(
         transition = transition.scaled(RESIDUAL_SCALE)
     noise: Any = jnp.full(x, START_PROCESS_VAR, dtype)
     if not isinstance(settings.process_noise, str):
-        noise = Network.mlp((x + u_size, *settings.process_noise, x), settings.activation, key=keys[1]).shifted(
-            float(np.log(np.expm1(START_PROCESS_VAR)))
-        )
+        sizes, uncertain = (x + u_size, *settings.process_noise, x), settings.weights != "point"
+        noise = Network.mlp(sizes, settings.activation, uncertain=uncertain, key=keys[1])
+        noise = noise.shifted(float(np.log(np.expm1(START_PROCESS_VAR))))
     return StateSpaceModel(
         initial=Gaussian(jnp.zeros(x, dtype), jnp.eye(x, dtype=dtype)),
         transition=transition,

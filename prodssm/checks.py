@@ -12,9 +12,17 @@ import numpy as np
 from jaxtyping import Array
 
 
+def unmasked(value: Any) -> Any:
+    """A masked array with NaN for what is masked; anything else as it is."""
+    if not isinstance(value, np.ma.MaskedArray) or value.dtype.kind not in "fiub":
+        return value
+    numbers = value.data if value.dtype.kind == "f" else value.data.astype(float)
+    return np.where(np.ma.getmaskarray(value), np.asarray(np.nan, numbers.dtype), numbers)
+
+
 def as_array(name: str, value: Any, ndim: int) -> Array:
     """Numbers as a floating point array with this many axes and at least one entry."""
-    array = value
+    array = value = unmasked(value)
     if not isinstance(value, jax.Array | np.ndarray):
         try:
             array = np.asarray(value)
@@ -67,6 +75,12 @@ def require_finite(name: str, array: Any) -> None:
     if values is not None and not np.isfinite(values).all():
         bad = np.argwhere(~np.isfinite(values))[0]
         raise ValueError(f"{name} must be finite, got {values[tuple(bad)]} at index {tuple(int(i) for i in bad)}")
+
+
+def require_answer(what: str, *arrays: Any, advice: str = "the system is unstable") -> None:
+    """No NaN and no infinity in what was computed from numbers that had none."""
+    if not all(values is None or np.isfinite(values).all() for values in map(values_of, arrays)):
+        raise FloatingPointError(f"{what} left the range of numbers: {advice}")
 
 
 def require_variances(name: str, array: Any) -> None:

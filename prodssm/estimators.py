@@ -21,8 +21,16 @@ from prodssm.activations import ACTIVATIONS
 from prodssm.answers import OneStep, Parts, Prediction, Stream, Transition, channel_names
 from prodssm.assembly import Settings, acquainted, assemble
 from prodssm.checking import Check, compare
-from prodssm.checks import as_array, require_finite, require_integer, require_number, require_variances
-from prodssm.frames import Layout, from_frames, layout_of, values_from
+from prodssm.checks import (
+    as_array,
+    require_answer,
+    require_finite,
+    require_integer,
+    require_number,
+    require_variances,
+    unmasked,
+)
+from prodssm.frames import Layout, from_frames, layout_of, row_from, values_from
 from prodssm.gaussian import Gaussian
 from prodssm.inference import (
     Beliefs,
@@ -95,11 +103,13 @@ class ProDSSM(BaseEstimator):
         checkpoint: File that a killed run resumes from. It belongs to one fit to the same data.
         progress: Show a progress bar.
         seed: Seed of all randomness.
+        variance_rate: How many times faster the logarithms of variances are learned than all else. Training that stops early
+            leaves them close to where they began, and the model less sure than it might be.
 
     Attributes:
         ssm_: The learned `StateSpaceModel`, in standardised units.
         history_: What training saw.
-        check_: A small check of the Gaussian assumption on the training data.
+        check_: A small check of the Gaussian assumption on the training data; None if the model was loaded from a file.
         layout_: What the columns of the data frame mean that it was fitted to; None if it was none.
         channel_names_: Names of the channels: its columns, else y0, y1, ...
 
@@ -144,6 +154,7 @@ class ProDSSM(BaseEstimator):
         checkpoint: str | os.PathLike[str] | None = None,
         progress: bool = True,
         seed: int = 0,
+        variance_rate: float = 1.0,
     ):
         """Store the settings as they are; `fit` checks them."""
         self.latent_dim, self.hidden, self.activation, self.weights = latent_dim, hidden, activation, weights
@@ -157,6 +168,7 @@ class ProDSSM(BaseEstimator):
         self.linear_start, self.restarts = linear_start, restarts
         self.noise_floor, self.order, self.rank, self.samples = noise_floor, order, rank, samples
         self.checkpoint, self.progress, self.seed = checkpoint, progress, seed
+        self.variance_rate = variance_rate
 
     # ------------------------------------------------------------------ learning
 
@@ -206,6 +218,12 @@ class ProDSSM(BaseEstimator):
                 self.ssm_, self.history_, best = found, history, reached
             if last.stopped.startswith("interrupted"):
                 break
+        if self.history_.objective and not np.isfinite(self.history_.objective).any():
+            vars(self).pop("ssm_")
+            raise FloatingPointError(
+                "training never had a finite objective, so nothing was learned: the model that it starts from is unstable on "
+                "these data; give shorter horizons or windows, another seed, or residual=False"
+            )
         if not np.isfinite(self.history_.objective).all():
             warnings.warn(f"training: {self.history_.stopped}; try a smaller learning_rate", UserWarning, stacklevel=2)
         self._check_quietly(series)
@@ -248,7 +266,8 @@ class ProDSSM(BaseEstimator):
         for name, steps in (("horizons", horizons), ("validation_horizons", () if judged is None else judged)):
             if not isinstance(steps, tuple):
                 raise TypeError(f"{name} must be a tuple of numbers of steps such as (1, 5), got {steps!r}")
-        names = ("iterations", "learning_rate", "schedule", "prior_weight", "batch", "window", "patience", "calibrate")
+        names = ("iterations", "learning_rate", "variance_rate", "schedule", "prior_weight")
+        names += ("batch", "window", "patience", "calibrate")
         objective = Objective(horizons, self.objective, _plain(self.stride))
         return Recipe(objective=objective, judged=judged, **{name: _plain(getattr(self, name)) for name in names})
 
@@ -281,7 +300,12 @@ class ProDSSM(BaseEstimator):
         """The given measurement variances in standard units."""
         require_number("noise_floor", self.noise_floor)
         require_variances("noise_floor", self.noise_floor)
-        return None if self.measurement_noise is None else self.units_.variances("measurement_noise", self.measurement_noise)
+        if self.measurement_noise is None:
+            return None
+        found = self.units_.variances("measurement_noise", self.measurement_noise)
+        if self.objective == "bound" and not (np.asarray(found) > 0).all():
+            raise ValueError("measurement_noise must be positive for objective='bound', which divides by it; got zero")
+        return found
 
     def _hold_out(self, series: list[Series]) -> tuple[list[Series], Data | None]:
         """Training series, and what is held out of them."""
@@ -314,22 +338,22 @@ class ProDSSM(BaseEstimator):
         if not learned.observed:
             rest = f" that validation={self.validation} leaves; give more data, or a smaller share" if self.validation else ""
             raise ValueError(f"data must have observations after the first of a series, to learn from{rest}")
-        if not learned.reached(recipe.objective, recipe.window):
+        if missed := learned.missed(recipe.objective, recipe.window):
             longest = min(learned.frames.dt.shape[1], recipe.window or np.inf)
             raise ValueError(
-                f"horizons must reach observations to learn from, got {self.horizons} for series or windows of at most "
-                f"{longest} steps; give shorter horizons, longer windows, or more data"
+                f"horizons must reach observations to learn from, got {self.horizons} of which none of {missed} does in series "
+                f"or windows of at most {longest} steps; give shorter horizons, longer windows, or more data"
             )
         if held_out is None:
             return
         share = f"validation={self.validation} holds out" if self.validation else "is held out"
         if not held_out.observed:
             raise ValueError(f"what {share} must have observations after the first of a series; give more data")
-        if not held_out.reached(recipe.judge):
+        if missed := held_out.missed(recipe.judge):
             name = "horizons" if self.validation_horizons is None else "validation_horizons"
             raise ValueError(
-                f"{name} must reach observations of what {share}, got {getattr(self, name)} for "
-                f"series of at most {held_out.frames.dt.shape[1]} steps; give shorter horizons, or more data"
+                f"{name} must reach observations of what {share}, got {getattr(self, name)} of which none of {missed} does in "
+                f"series of at most {held_out.frames.dt.shape[1]} steps; give shorter validation_horizons, or more data"
             )
 
     def _check_quietly(self, series: list[Series]) -> None:
@@ -354,8 +378,6 @@ class ProDSSM(BaseEstimator):
         series = self._one(data)
         standard = self.units_.series(series)
         found = function(self.ssm_, standard, self.method, **self._options())
-        if not all(np.isfinite(np.asarray(part)).all() for part in (found.mean, found.cov, found.log_evidence)):
-            raise FloatingPointError("the beliefs left the range of numbers: the learned system is unstable; train it anew")
         log_evidence = self.units_.y.undo_log_prob(found.log_evidence, ~jnp.isnan(series.y))
         return Beliefs(*self._state_units(found.mean, found.cov), log_evidence, found.weights)
 
@@ -375,21 +397,19 @@ class ProDSSM(BaseEstimator):
         standard = self.units_.series(series)
         u, dt = self._future(u, dt)
         found = forecast(self.ssm_, standard, steps, self.method, u=u, dt=dt, **self._options())
-        finite = np.isfinite(np.asarray(found.mean)).all(axis=1) & np.isfinite(np.asarray(found.cov)).all(axis=(1, 2))
-        if not finite.all():
-            raise FloatingPointError(
-                f"the forecast left the range of numbers at step {int(np.argmin(finite)) + 1}: the learned system is unstable; "
-                "forecast fewer steps, or train with longer horizons such as horizons=(1, 5, 20)"
-            )
         units = self.units_.y
         parts = partial(copy(self)._decompose, standard, steps, u, dt)  # of this model, whatever is fitted later
         mean, cov = units.undo(found.mean), units.undo_cov(found.cov)
         return Prediction(mean, cov, *self._state_units(found.state_mean, found.state_cov), parts, self.layout_)
 
     def _future(self, u: Any, dt: Any) -> tuple[Any, Any]:
-        u = values_from("u", u, () if self.layout_ is None else self.layout_.controls)
+        u = self._controls_of(u)
         u = None if u is None or (np.size(u) == 0 and self.units_.u is not None) else self.units_.control(u)
         return u, None if dt is None else as_array("dt", dt, ndim=1) / self.units_.time
+
+    def _controls_of(self, u: Any) -> Any:
+        """Controls as a matrix, by the names of fit if they have names."""
+        return values_from("u", u, () if self.layout_ is None else self.layout_.controls)
 
     def _decompose(self, standard: Series, steps: int, u: Any, dt: Any) -> Parts:
         if self.ssm_.weights == "local":
@@ -424,10 +444,11 @@ class ProDSSM(BaseEstimator):
         units = self._state_standardiser()
         states = units.apply(x.astype(units.mean.dtype))
         self.units_.require_control(u)
-        controls = None if u is None else self.units_.control(u)
+        controls = None if u is None else self.units_.control(self._controls_of(u))
         if controls is not None and len(controls) != len(states):
             raise ValueError(f"u must have {len(states)} rows like x, got {len(controls)}")
         mean, var = _transition(self.ssm_, states, controls, self.order)
+        require_answer("the next state", mean, var)
         return Transition(units.undo(mean), var * units.scale[None, :] ** 2)
 
     def simulate(self, steps: int, key: PRNGKeyArray, u: Any = None, dt: Any = None) -> tuple[Array, Array]:
@@ -449,8 +470,8 @@ class ProDSSM(BaseEstimator):
 
         Args:
             state: The stream, from `start` or from the last `step`.
-            y: The observation, (y,).
-            u: The control that acts until the next observation, (u,), if the model has any.
+            y: The observation, (y,); a dict or a row of a pandas frame goes by the names of fit.
+            u: The control that acts until the next observation, (u,), if the model has any; likewise.
             dt: Time until the next observation, in the units of the data; the usual time step if not given.
 
         Returns:
@@ -458,18 +479,21 @@ class ProDSSM(BaseEstimator):
             next observation.
         """
         self._require_fit()
-        y = np.asarray(y, dtype=self.units_.y.mean.dtype)
+        if self.layout_ is not None:
+            y, u = row_from(y, self.layout_.channels), row_from(u, self.layout_.controls)
+        y = np.asarray(unmasked(y), dtype=self.units_.y.mean.dtype)
         if y.shape != self.units_.y.mean.shape:
             raise ValueError(f"y must have shape {self.units_.y.mean.shape}, got {y.shape}")
         if np.isinf(y).any():
             raise ValueError(f"y must be finite, or NaN where nothing was observed; got {y}")
         self.units_.require_control(u)
-        control = None if u is None else np.asarray(u, dtype=self.units_.y.mean.dtype)
+        control = None if u is None else np.asarray(unmasked(u), dtype=self.units_.y.mean.dtype)
         if control is not None and (control.shape != (self.ssm_.u_size,) or not np.isfinite(control).all()):
             raise ValueError(f"u must be {self.ssm_.u_size} finite numbers, got {control}")
         gap = np.asarray(self.units_.gap(dt), y.dtype)
         finder = Finder(self.ssm_, self._options(), self.method)
         state, found = _stream_step(finder, self.units_.y, self.units_.u, self._state_standardiser(), state, y, control, gap)
+        require_answer("the stream", *found, advice="the learned system is unstable; train it anew")
         return state, OneStep(*found)
 
     def score(self, data: Any, y: Any = None) -> float:
@@ -481,7 +505,9 @@ class ProDSSM(BaseEstimator):
             found = self.filter(series)
             total += float(found.log_evidence[1:].sum())
             count += int((~jnp.isnan(series.y[1:])).sum())
-        return total / max(count, 1)
+        if not count:
+            raise ValueError("data must have observations after the first of a series, to be scored")
+        return total / count
 
     def check(self, data: Any, steps: int = 20, samples: int = 1000) -> Check:
         """Compare the deterministic forecast with futures sampled from the same model, step by step.
@@ -559,9 +585,14 @@ class ProDSSM(BaseEstimator):
         fitted = restore(model._fitted(), arrays)
         model.ssm_ = fitted["model"]
         model.units_ = replace(model.units_, y=fitted["y_units"], u=fitted["u_units"])
+        model.check_ = None
         return model
 
     # ------------------------------------------------------------------ units
+
+    def __sklearn_is_fitted__(self) -> bool:
+        """Whether `fit` has come to its end."""
+        return hasattr(self, "ssm_")
 
     def _require_fit(self) -> None:
         if not hasattr(self, "ssm_"):

@@ -17,7 +17,7 @@ import narwhals as nw
 import numpy as np
 
 from prodssm.checks import require_number
-from prodssm.series import Series, as_series
+from prodssm.series import Series, as_series, timed
 
 BUILDERS = {"pandas": "DataFrame", "polars": "DataFrame", "pyarrow": "table"}  # what makes a frame of columns by name
 
@@ -145,6 +145,15 @@ def values_from(name: str, value: Any, columns: Sequence[str]) -> Any:
     return _matrix(found, columns or list(found), complete=True)
 
 
+def row_from(value: Any, columns: Sequence[str]) -> Any:
+    """One row with names, such as a dict or a row of a pandas frame, in the order of the columns; anything else as it is."""
+    names = list(value.keys()) if callable(getattr(value, "keys", None)) else []
+    if not columns or not any(isinstance(name, str) for name in names):
+        return value
+    _require_names("a row", [str(name) for name in names], columns)
+    return np.array([value[name] for name in columns], float)
+
+
 def _are_series(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(each, FrameSeries) for each in value)
 
@@ -157,7 +166,8 @@ def _arranged(data: Any, layout: Layout) -> Any:
         _require_names("data", data.layout.names, layout.names)
         y = data.y[:, np.array([data.layout.channels.index(name) for name in layout.channels])]
         u = None if data.u is None else data.u[:, np.array([data.layout.controls.index(name) for name in layout.controls])]
-        return FrameSeries(y, u, data.time, layout)
+        found = FrameSeries(y, u, None, layout)
+        return found if data.time is None else timed(found, data.time, data.dt)
     found = _columns(data)
     if found is None:
         return data

@@ -14,7 +14,7 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from prodssm.checks import as_array, require_finite, require_integer, values_of
+from prodssm.checks import as_array, require_answer, require_finite, require_integer, values_of
 from prodssm.gaussian import Channel, Gaussian, JointGaussian
 from prodssm.linalg import safe_sqrt, symmetrise
 from prodssm.methods import METHODS
@@ -130,7 +130,9 @@ def filter_states(model: StateSpaceModel, series: Any, method: str = "moments", 
         `.mean` (time, x), `.cov` (time, x, x), `.log_likelihood` (a scalar), `.log_evidence` (time).
     """
     series = _check(model, series, method)
-    return _filter(Finder(model, options, method), series.frames)
+    found = _filter(Finder(model, options, method), series.frames)
+    require_answer("the beliefs", found.mean, found.cov, found.log_evidence)
+    return found
 
 
 @eqx.filter_jit
@@ -154,7 +156,9 @@ def smooth_states(model: StateSpaceModel, series: Any, method: str = "moments", 
     """
     series = _check(model, series, method)
     require_memory(model, len(series))
-    return _smooth(Finder(model, options, method), series.frames)
+    found = _smooth(Finder(model, options, method), series.frames)
+    require_answer("the beliefs", found.mean, found.cov, found.log_evidence)
+    return found
 
 
 @eqx.filter_jit
@@ -193,7 +197,22 @@ def forecast(
     """
     series = _check(model, series, method)
     finder, ahead = Finder(model, options, method), future(model, series, steps, u, dt)
-    return _forecast(finder, latest(finder, series.frames), _times(series.frames, steps), *ahead)
+    found = _forecast(finder, latest(finder, series.frames), _times(series.frames, steps), *ahead)
+    _require_finite_steps(found)
+    return found
+
+
+def _require_finite_steps(found: Forecast) -> None:
+    """A forecast that stays in the range of numbers, or an error that says how far it does."""
+    mean, cov = values_of(found.mean), values_of(found.cov)
+    if mean is None or cov is None:
+        return
+    finite = np.isfinite(mean).all(axis=1) & np.isfinite(cov).all(axis=(1, 2))
+    if not finite.all():
+        raise FloatingPointError(
+            f"the forecast left the range of numbers at step {int(np.argmin(finite)) + 1}: the system is unstable; "
+            "forecast fewer steps, or train with longer horizons such as horizons=(1, 5, 20)"
+        )
 
 
 def future(model: StateSpaceModel, series: Series, steps: int, u: Any, dt: Any) -> tuple[Array | None, Array]:
@@ -329,7 +348,9 @@ def simulate(
         raise ValueError(f"u must {'be given' if u is None else 'not be given'}: the transition takes {model.u_size} controls")
     dtype = model.initial_mean.dtype
     u = None if u is None else _controls(model, u, steps - 1).astype(dtype)
-    return _simulate(model, key, u, _time_steps(model, dt, steps - 1, usual=jnp.ones((), dtype)))
+    states, y = _simulate(model, key, u, _time_steps(model, dt, steps - 1, usual=jnp.ones((), dtype)))
+    require_answer("the simulation", states, y, advice="the system is unstable; simulate fewer steps")
+    return states, y
 
 
 @eqx.filter_jit
@@ -374,7 +395,8 @@ def _check(model: StateSpaceModel, series: Any, method: str) -> Series:
         raise ValueError(f"series.u must have {model.u_size} columns for this model's transition, got {given}")
     if not model.residual:
         require_even(series)
-    return series
+    # Everything runs in the precision of the model.
+    return jax.tree.map(lambda column: column.astype(model.initial_mean.dtype), series)
 
 
 def require_even(series: Series, unit: float | None = None) -> None:
@@ -382,7 +404,7 @@ def require_even(series: Series, unit: float | None = None) -> None:
     stamps = None if series.time is None else values_of(series.time)
     if stamps is None:
         return
-    gaps = np.diff(stamps.astype(float))
+    gaps = np.asarray(series.dt[:-1], float)
     unit = float(np.median(gaps)) if unit is None else unit
     rounding = 4 * float(np.finfo(stamps.dtype).eps) * np.abs(stamps).max()
     if (np.abs(gaps - unit) > EVEN * unit + rounding).any():

@@ -45,13 +45,15 @@ def cholesky(cov: Float[Array, "n n"], *, definite: bool = False, jitter: float 
         [[2.0, 0.0], [1.0, 0.0]]
     """
     n, rounding = cov.shape[0], rounding_of(cov)
-    # Small enough to mean nothing, large enough that its inverse, which gradients meet, is finite.
-    nothing = 1e-15 if jnp.finfo(cov.dtype).bits == 32 else 1e-100
+    # Small enough to mean nothing, large enough that powers of its inverse, which gradients meet, are finite.
+    nothing = 1e-9 if jnp.finfo(cov.dtype).bits == 32 else 1e-60
     diagonal = jnp.diag(cov)
     scale = jnp.where(diagonal > 0, jnp.sqrt(jnp.where(diagonal > 0, diagonal, 1.0)), nothing)
     unit = cov / scale[:, None] / scale[None, :]
     if n > UNROLLED:
-        unit = unit + (jitter + rounding) * jnp.eye(n, dtype=cov.dtype)
+        # What does not vary is set apart, and no gradient goes through it: its scale is no number to divide by twice.
+        alive = diagonal > 0
+        unit = jnp.where(alive[:, None] & alive[None, :], unit, 0.0) + jnp.diag(jnp.where(alive, jitter + rounding, 1.0))
         return scale[:, None] * jnp.linalg.cholesky(unit, symmetrize_input=False)
     columns: list[Array] = []
     for j in range(n):

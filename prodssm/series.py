@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import equinox as eqx
 import jax
@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from prodssm.checks import as_array, require_finite, values_of
+from prodssm.checks import as_array, require_finite, unmasked, values_of
 
 ROUNDING = 1e-3  # share of a column's range that its rounding may be
 
@@ -27,6 +27,9 @@ class Frames(eqx.Module):
         return Frames(self.y[part], None if self.u is None else self.u[part], self.dt[part])
 
 
+AnySeries = TypeVar("AnySeries", bound="Series")
+
+
 class Series(eqx.Module):
     """One series of observations, with what was done to the system meanwhile.
 
@@ -34,6 +37,7 @@ class Series(eqx.Module):
         y: Observations, time by channel; NaN means not observed, coordinate by coordinate.
         u: Control inputs, time by input. `u[t]` acts between `y[t]` and `y[t + 1]`.
         time: Time stamps, increasing, counted from the first one; `None` means one step of one.
+        dt: Time from each observation to the next; the last one stands for the step after the end.
 
     Example:
         >>> Series([0.0, 1.0, float("nan")]).y.shape
@@ -43,9 +47,11 @@ class Series(eqx.Module):
     y: Float[Array, "time y"]
     u: Float[Array, "time u"] | None
     time: Float[Array, " time"] | None
+    dt: Float[Array, " time"]
 
     def __init__(self, y: Any, u: Any = None, time: Any = None):
         """Check and store; a vector is one channel."""
+        y, u = unmasked(y), unmasked(u)
         self.y = _columns("y", y)
         length = self.y.shape[0]
         if length < 2:
@@ -58,27 +64,26 @@ class Series(eqx.Module):
             require_finite("u", self.u)
         _warn_of_rounding("y", y, self.y)
         _warn_of_rounding("u", u, self.u)
-        self.time = None if time is None else as_array("time", _since_first(time), ndim=1).astype(self.y.dtype)
-        if self.time is not None:
-            if self.time.shape[0] != length:
-                raise ValueError(f"time must have {length} entries, one per observation, got {self.time.shape[0]}")
-            require_finite("time", self.time)
-            stamps = values_of(self.time)
-            if stamps is not None and (np.diff(stamps) <= 0).any():
-                at, given = int(np.argmax(np.diff(stamps) <= 0)), np.asarray(time)
-                raise ValueError(f"time must increase, got {given[at]} followed by {given[at + 1]} at index {at}")
+        if time is None:
+            self.time, self.dt = None, jnp.ones(length, self.y.dtype)
+            return
+        given = as_array("time", time, ndim=1)
+        if given.shape[0] != length:
+            raise ValueError(f"time must have {length} entries, one per observation, got {given.shape[0]}")
+        require_finite("time", given)
+        stamps = _since_first(time)
+        self.time = as_array("time", stamps, ndim=1).astype(self.y.dtype)
+        # Differences before rounding: single precision tells a burst apart that comes a year after the first stamp.
+        steps = stamps[1:] - stamps[:-1]
+        values = values_of(steps)
+        if values is not None and (values <= 0).any():
+            at, given = int(np.argmax(values <= 0)), np.asarray(time)
+            raise ValueError(f"time must increase, got {given[at]} followed by {given[at + 1]} at index {at}")
+        self.dt = _continued(as_array("time", steps, ndim=1).astype(self.y.dtype))
 
     def __len__(self) -> int:
         """Number of time steps."""
         return self.y.shape[0]
-
-    @property
-    def dt(self) -> Float[Array, " time"]:
-        """Time from each observation to the next; the last one stands for the step after the end."""
-        if self.time is None:
-            return jnp.ones(len(self), self.y.dtype)
-        steps = jnp.diff(self.time)
-        return jnp.concatenate([steps, steps[-1:]])
 
     @property
     def frames(self) -> "Frames":
@@ -88,8 +93,14 @@ class Series(eqx.Module):
     def window(self, begin: int, length: int) -> "Series":
         """A stretch of the series."""
         part = slice(begin, begin + length)
-        u, time = (None if x is None else x[part] for x in (self.u, self.time))
-        return Series(self.y[part], u, time)
+        found = Series(self.y[part], None if self.u is None else self.u[part])
+        return found if self.time is None else timed(found, self.time[part], _continued(self.dt[part][:-1]))
+
+
+def timed(series: AnySeries, time: Float[Array, " time"], dt: Float[Array, " time"]) -> AnySeries:
+    """The same observations at other times, whose steps are known better than their stamps tell."""
+    since_first = time - time[0]
+    return eqx.tree_at(lambda s: (s.time, s.dt), series, (since_first, dt), is_leaf=lambda leaf: leaf is None)
 
 
 def as_series(data: Any) -> Series:
@@ -99,7 +110,7 @@ def as_series(data: Any) -> Series:
 
 def as_list(data: Any) -> list[Series]:
     """Many series from one or many; all must have the same channels."""
-    many = isinstance(data, list | tuple) and len(data) > 0 and not np.isscalar(data[0])
+    many = isinstance(data, list | tuple) and len(data) > 0 and not _is_row(data[0])
     found = [as_series(each) for each in data] if many else [as_series(data)]
     for n, each in enumerate(found):
         if each.y.shape[1] != found[0].y.shape[1]:
@@ -110,6 +121,16 @@ def as_list(data: Any) -> list[Series]:
         if (each.time is None) != (found[0].time is None):
             raise ValueError(f"time must be given for all series or for none, series {n} differs from the first")
     return found
+
+
+def _is_row(value: Any) -> bool:
+    """A number, or numbers in a list: a row of one series, as NumPy reads nested lists."""
+    return np.isscalar(value) or (isinstance(value, list | tuple) and len(value) > 0 and all(map(np.isscalar, value)))
+
+
+def _continued(steps: Float[Array, " moves"]) -> Float[Array, " time"]:
+    """Time steps, the last one once more for the step after the end."""
+    return jnp.concatenate([steps, steps[-1:]])
 
 
 def stack(series: Sequence[Series]) -> Frames:
@@ -189,9 +210,7 @@ def centre_and_scale(columns: Float[np.ndarray, "n c"]) -> tuple[Float[np.ndarra
 def _since_first(time: Any) -> Any:
     """Time stamps counted from the first one: single precision would lose minutes in seconds since 1970."""
     stamps = time if isinstance(time, jax.Array) else np.asarray(time)
-    if stamps.ndim != 1 or not stamps.size or stamps.dtype.kind not in "fiu":
-        return time  # refused later, by name
-    signed = stamps.astype(np.int64) if stamps.dtype.kind == "u" else stamps
+    signed = stamps.astype(np.int64) if stamps.dtype.kind in "ub" else stamps
     return signed - signed[0]
 
 
@@ -201,7 +220,8 @@ def _warn_of_rounding(name: str, given: Any, kept: Array | None) -> None:
         return
     exact = np.asarray(given, float).reshape(kept.shape)
     lost = np.nanmax(np.abs(exact - np.asarray(kept, float)), axis=0)
-    bad = lost > ROUNDING * (np.nanmax(exact, axis=0) - np.nanmin(exact, axis=0))
+    spread = np.nanmax(exact, axis=0) - np.nanmin(exact, axis=0)
+    bad = (spread > 0) & (lost > ROUNDING * spread)
     if bad.any():
         column = int(np.argmax(bad))
         warnings.warn(

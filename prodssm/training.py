@@ -30,6 +30,7 @@ from prodssm.series import Frames, Series, stack
 CHUNK = 25  # iterations per compiled call; progress, validation and checkpoints come between two of them
 SCHEDULES = ("constant", "cosine")
 MULTIPLES = (1.0, 0.25, 4.0, 16.0, 64.0, 256.0)  # multiples of the process noise that a held-out part may ask for
+VARIANCES = ("log_process_noise", "log_measurement_noise", "weight_log_var", "bias_log_var")
 REFINE_RATE = 0.2  # of the learning rate, once weights that were redrawn at every step are drawn once
 
 
@@ -81,6 +82,7 @@ class Recipe:
         patience: Iterations without progress on the held-out part after which to stop.
         judged: Horizons by which the held-out part is foreseen; None takes those of the objective.
         calibrate: Whether a held-out part also says how large the process noise is.
+        variance_rate: How many times faster the logarithms of variances are learned than all else.
     """
 
     iterations: int = 500
@@ -94,12 +96,13 @@ class Recipe:
     patience: int = 200
     judged: tuple[int, ...] | None = None
     calibrate: bool = True
+    variance_rate: float = 1.0
 
     def check(self) -> "Recipe":
         """Itself, or an error."""
         require_integer("iterations", self.iterations, least=1)
         require_integer("patience", self.patience, least=1)
-        for name in ("learning_rate", "clip"):
+        for name in ("learning_rate", "clip", "variance_rate"):
             require_number(name, getattr(self, name))
             if getattr(self, name) <= 0:
                 raise ValueError(f"{name} must be positive, got {getattr(self, name)}")
@@ -126,7 +129,16 @@ class Recipe:
         rate = self.learning_rate
         if self.schedule == "cosine":
             rate = optax.cosine_decay_schedule(self.learning_rate, self.iterations, alpha=0.01)
-        return optax.chain(optax.clip_by_global_norm(self.clip), optax.adam(rate))
+        usual = optax.chain(optax.clip_by_global_norm(self.clip), optax.adam(rate))
+        return usual if self.variance_rate == 1 else optax.chain(usual, optax.stateless(self._hurried))
+
+    def _hurried(self, updates: Any, _: Any = None) -> Any:
+        """Adam moves a parameter by at most its rate, and logarithms have further to go than weights."""
+
+        def scaled(path: Any, update: Array) -> Array:
+            return update * self.variance_rate if getattr(path[-1], "name", None) in VARIANCES else update
+
+        return jax.tree_util.tree_map_with_path(scaled, updates)
 
 
 Stage = tuple[str, Recipe]  # a kind of weights, and how to learn them
@@ -171,13 +183,17 @@ class Data(eqx.Module):
         observed = float((np.isfinite(np.asarray(frames.y)) * scored[:, :, None]).sum())
         return cls(frames, jnp.asarray(lengths), jnp.asarray(scored), observed)
 
-    def reached(self, objective: Objective, window: int | None = None) -> bool:
-        """Whether any observation that counts is foreseen, in windows of this length if they are shorter."""
+    def missed(self, objective: Objective, window: int | None = None) -> tuple[int, ...]:
+        """Horizons at which no observation that counts is foreseen, in windows of this length if they are shorter."""
         length = self.frames.dt.shape[1]
         counts = np.isfinite(np.asarray(self.frames.y)).any(axis=-1) * np.asarray(self.scored)
-        if window is not None and window < length:
-            return bool(objective.reach(window).any() and counts.any())
-        return bool((counts * objective.reach(length)[None, :]).any())
+
+        def reached(alone: Objective) -> bool:
+            if window is not None and window < length:
+                return bool(alone.reach(window).any() and counts.any())
+            return bool((counts * alone.reach(length)[None, :]).any())
+
+        return tuple(h for h in objective.horizons if not reached(objective._replace(horizons=(h,))))
 
     def batch(self, members: Array, starts: Array, window: int | None) -> tuple[Frames, Array]:
         """Some of the series, or a window of each."""

@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 
 from prodssm.checks import as_array, require_finite, require_number, require_variances
 from prodssm.inference import EVEN, require_even
-from prodssm.series import Series, Standardiser
+from prodssm.series import Series, Standardiser, timed
 
 
 @dataclass(frozen=True)
@@ -34,8 +34,10 @@ class Units:
         """Learned from series."""
         dtype = jnp.result_type(float)  # that of the weights
         controls = [each.u.astype(dtype) for each in series if each.u is not None]
+        y = Standardiser.fit(jnp.concatenate([each.y.astype(dtype) for each in series]))
+        _require_squares(y.scale)
         return cls(
-            y=Standardiser.fit(jnp.concatenate([each.y.astype(dtype) for each in series])),
+            y=y,
             u=Standardiser.fit(jnp.concatenate(controls)) if controls else None,
             time=float(np.median(np.concatenate([np.asarray(each.dt[:-1]) for each in series]))),
             even=even,
@@ -64,8 +66,10 @@ class Units:
         if self.even:
             require_even(series, self.time)
         u = None if series.u is None else self.control(series.u)
-        time = None if series.time is None else (series.time - series.time[0]) / self.time
-        return Series(self.y.apply(series.y.astype(self.y.mean.dtype)), u, time)
+        found = Series(self.y.apply(series.y.astype(self.y.mean.dtype)), u)
+        if series.time is None:
+            return found
+        return timed(found, *((x / self.time).astype(found.y.dtype) for x in (series.time, series.dt)))
 
     def require_control(self, u: Any) -> None:
         """Controls if there were any in fit, and only then."""
@@ -95,8 +99,22 @@ class Units:
 
     def variances(self, name: str, given: Any) -> Float[Array, " y"]:
         """Variances of the channels, one for all or one for each."""
-        given, scale = np.asarray(as_array(name, given, ndim=np.ndim(given)), float), self.y.scale
+        as_array(name, given, ndim=np.ndim(given))
+        given, scale = np.asarray(given, float), self.y.scale
         require_variances(name, given)
         if given.shape not in ((), scale.shape):
             raise ValueError(f"{name} must be one variance or {scale.size}, got shape {given.shape}")
-        return jnp.broadcast_to(jnp.asarray(given, scale.dtype), scale.shape) / scale**2
+        return jnp.asarray(np.broadcast_to(given, scale.shape) / np.asarray(scale, float) ** 2, scale.dtype)
+
+
+def _require_squares(scale: Array) -> None:
+    """Deviations whose squares, the variances of every answer, can be written down in their precision."""
+    there = np.finfo(scale.dtype)
+    square = np.asarray(scale, float) ** 2
+    bad = (square < 1e6 * float(there.tiny)) | (square > 1e-6 * float(there.max))
+    if bad.any():
+        channel = int(np.argmax(bad))
+        raise ValueError(
+            f"data must be in units in which {there.dtype} can hold variances, got a standard deviation of "
+            f"{float(scale[channel]):.3g} in channel {channel}; give it in other units"
+        )

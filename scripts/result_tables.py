@@ -76,24 +76,62 @@ def filtering() -> str:
     return table(["weights", "r", "filter", "MSE", "NLL"], body)
 
 
+SEEN = {
+    "a fifth held out": "sysid_fifth",
+    "a tenth held out": "sysid_tenth",
+    "a fifth held out, weight 1": "sysid_heavy",
+    "a fifth held out, variances five times faster": "sysid",
+}
+
+
+def seen() -> str:
+    """What all candidates do that ever met the test halves: error and coverage of the networks."""
+    sets, body = sorted({row["data"] for row in rows("sysid")}), []
+    for candidate, file in SEEN.items():
+        found = {row["data"]: row for row in rows(file) if row["kind"] == "network"}
+        body.append(
+            [candidate, *[f"{float(found[n]['rmse']):.3f}, {float(found[n]['coverage']):.3f}" for n in sets if n in found]]
+        )
+    return table(["candidate", *sets], body)
+
+
 def sysid() -> str:
     """Real systems with controls."""
     columns = ("data", "kind", "rmse", "alone_rmse", "nll", "alone_nll", "coverage", "trusted_steps", "seconds")
     head = ["data", "model", "RMSE", "alone", "NLL", "alone", "coverage of 95 %", "trusted steps", "seconds"]
-    return table(head, [[row[column] for column in columns] for row in rows("sysid")])
+    ordered = sorted(rows("sysid"), key=lambda row: (row["data"], row["kind"] != "network"))
+    return table(head, [[row[column] for column in columns] for row in ordered])
 
 
-def settings() -> str:
-    """Candidates for system identification, by their free runs over the last quarter of the training halves."""
-    found, body = rows("sysid_settings"), []
-    sets = list(dict.fromkeys(row["data"] for row in found))
+def settings(file: str) -> str:
+    """Candidates for system identification, by their free runs over quarters of the training halves."""
+    found, body = rows(file), []
+    sets = sorted({row["data"] for row in found})
     for candidate in dict.fromkeys(row["candidate"] for row in found):
         mine = [row for row in found if row["candidate"] == candidate]
         each = [[row for row in mine if row["data"] == name] for name in sets]
         body.append(
-            [candidate, *[summary(part, "standard_nll") if part else "" for part in each], summary(mine, "standard_nll")]
+            [
+                candidate,
+                *[summary(part, "standard_nll") if part else "" for part in each],
+                summary(mine, "standard_nll"),
+                str(len(mine)),
+            ]
         )
-    return table(["candidate", *sets, "all"], body)
+    return table(["candidate", *sets, "all", "runs"], body)
+
+
+def behind() -> str:
+    """How far candidates for system identification are behind the best, run by run; only those with all sixteen runs."""
+    scores: dict[str, dict[tuple[str, str], float]] = {}
+    for row in rows("sysid_quarters"):
+        scores.setdefault(row["candidate"], {})[row["data"], row["quarter"]] = float(row["standard_nll"])
+    whole = {name: found for name, found in scores.items() if len(found) == 16}
+    if not whole:
+        return ""
+    best = min(whole, key=lambda name: sum(whole[name].values()))
+    gaps = {name: [{"gap": str(found[run] - whole[best][run])} for run in found] for name, found in whole.items()}
+    return table(["candidate", f"behind “{best}”"], [[name, summary(gap, "gap")] for name, gap in gaps.items() if name != best])
 
 
 def uci(file: str) -> str:
@@ -165,7 +203,10 @@ TABLES: dict[str, Callable[[], str]] = {
     "kink": kink,
     "filtering": filtering,
     "sysid": sysid,
-    "settings": settings,
+    "sysid seen": seen,
+    "settings": partial(settings, "sysid_settings"),
+    "quarters": partial(settings, "sysid_quarters"),
+    "behind": behind,
     "uci": partial(uci, "uci"),
     "uci long": partial(uci, "uci_long"),
     "uci curves": uci_curves,

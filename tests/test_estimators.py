@@ -926,7 +926,10 @@ def test_restarts_keep_the_best_and_one_that_fails_is_not_the_best(monkeypatch):
     assert model.ssm_ is starts[2]
     assert model.history_.objective == [3.0]
     assert not any(same(one, two) for one, two in itertools.combinations(starts, 2))
-    reached = iter([np.nan])
+
+
+def test_training_that_broke_off_is_warned_of(monkeypatch):
+    monkeypatch.setattr(estimators, "train", lambda start, *_, **__: (start, History([25, 50], [1.0, np.nan])))
     with pytest.warns(UserWarning, match="learning_rate"):
         ps.ProDSSM(**CHEAP).fit(wave())
 

@@ -351,3 +351,18 @@ def test_a_grouped_frame_is_many_series_to_learn_from(one):
     with pytest.raises(ValueError, match="one series here, got 2"):
         model.filter(frame)
     assert np.isfinite(model.score(frame))
+
+
+def test_controls_go_by_their_names_wherever_they_are_given():
+    rng = np.random.default_rng(0)
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"y": np.sin(np.arange(30.0)), "a": rng.normal(size=30), "b": 5 + rng.normal(size=30)})
+    model = ps.ProDSSM(hidden=(), iterations=1, progress=False).fit(series_of(frame, controls=["a", "b"]))
+    u = pandas.DataFrame({"a": [0.0, 1.0], "b": [5.0, 4.0]})
+    turned = u[["b", "a"]]
+    assert close(model.transition([[0.0], [1.0]], u=turned).mean, model.transition([[0.0], [1.0]], u=u.to_numpy()).mean)
+    _, plain = model.step(model.start(), [0.5], u=[0.0, 5.0])
+    for y, row in (([0.5], turned.iloc[0]), ({"y": 0.5}, {"b": 5.0, "a": 0.0}), ([0.5], pandas.Series([0.0, 5.0]))):
+        assert close(model.step(model.start(), y, u=row)[1].mean, plain.mean)
+    with pytest.raises(ValueError, match=r"a row must have the columns of fit, 'a', 'b'.*without 'a' and with 'c'"):
+        model.step(model.start(), [0.5], u={"b": 5.0, "c": 0.0})

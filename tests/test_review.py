@@ -2,12 +2,15 @@
 
 import pickle
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import pytest
 from oracles import array, close
+from sklearn.exceptions import NotFittedError
+from sklearn.utils.validation import check_is_fitted
 
 import prodssm as ps
 from prodssm import estimators
@@ -227,3 +230,168 @@ def test_ctrl_c_in_an_early_stage_of_a_later_restart_keeps_the_finished_one(monk
 def test_errors_about_held_out_series_say_so(held_out, said):
     with pytest.raises(ValueError, match=said):
         ps.ProDSSM(hidden=(), iterations=1, progress=False).fit(np.sin(np.arange(24.0)), held_out=held_out)
+
+
+@pytest.mark.usefixtures("usual_promotion")
+def test_what_is_masked_was_not_observed():
+    y = np.sin(0.3 * np.arange(20))
+    masked = np.ma.masked_equal(np.where(y > 0.9, -999.0, y), -999.0)
+    assert np.array_equal(np.isnan(ps.Series(masked).y[:, 0]), y > 0.9)
+    assert float(np.nanmin(ps.Series(np.ma.masked_equal(np.round(y), -1)).y)) == 0.0
+    with pytest.raises(ValueError, match="u must be finite"):
+        ps.Series(y, u=masked)
+    model = ps.ProDSSM(hidden=(), iterations=1, progress=False).fit(y)
+    (_, hidden), (_, missing) = (model.step(model.start(), now) for now in (np.ma.array([-999.0], mask=[True]), [np.nan]))
+    assert close(hidden.state_mean, missing.state_mean)
+
+
+@pytest.mark.usefixtures("usual_promotion")
+def test_time_steps_are_taken_before_stamps_are_rounded():
+    y, stamps = np.sin(0.3 * np.arange(40)), np.r_[0, 1e5 + 0.01 * np.arange(39)]
+    series = ps.Series(y, time=stamps)
+    assert close(series.dt[1:] / 0.01, np.ones(39), scale=1e4)
+    assert close(series.window(5, 20).dt / 0.01, np.ones(20), scale=1e4)
+    model = ps.ProDSSM(hidden=(), residual=True, iterations=1, progress=False).fit(series)
+    assert close(model.units_.series(series).dt[1:], np.ones(39), scale=1e4)
+    assert ps.Series(y, time=np.r_[0, 3600 * 24 * 365 + np.arange(39)]).dt[5] == 1.0  # whole seconds, a year later
+
+
+@pytest.mark.usefixtures("usual_promotion")
+def test_nested_lists_are_rows_as_numpy_reads_them():
+    rows = np.random.default_rng(0).normal(size=(12, 2))
+    settings = {"hidden": (), "iterations": 1, "progress": False}
+    assert ps.ProDSSM(**settings).fit(rows.tolist()).units_.channels == 2
+    assert ps.ProDSSM(**settings).fit([rows, rows]).units_.channels == 2
+    assert ps.ProDSSM(**settings).fit(rows[:, 0].tolist()).units_.channels == 1
+
+
+def unstable():
+    net = ps.Network.from_arrays([array([[30.0]])], [array([0.0])])
+    noise = {"process_noise": array([0.1]), "measurement_noise": array([0.1])}
+    return ps.StateSpaceModel(initial=ps.Gaussian(array([0.0]), array([[1.0]])), transition=net, weights="point", **noise)
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda model, y: ps.forecast(model, y, 400),
+        lambda model, y: ps.simulate(model, 400, key=jr.key(0)),
+        lambda model, y: ps.filter_states(model, y),
+        lambda model, y: ps.smooth_states(model, y),
+    ],
+)
+def test_answers_that_leave_the_range_of_numbers_are_errors(ask):
+    unseen = np.full((400, 1), np.nan)
+    unseen[0] = 1.0
+    with pytest.raises(FloatingPointError, match="left the range of numbers"):
+        ask(unstable(), unseen)
+
+
+@pytest.mark.usefixtures("usual_promotion")
+def test_a_stream_that_leaves_the_range_of_numbers_is_an_error():
+    model = ps.ProDSSM(hidden=(), iterations=1, progress=False).fit(np.sin(0.3 * np.arange(20)))
+    model.ssm_ = unstable()
+    state = model.start()
+
+    def run():
+        now = state
+        for _ in range(400):
+            now, _ = model.step(now, [np.nan])
+
+    with pytest.raises(FloatingPointError, match="the stream left"):
+        run()
+
+
+@pytest.mark.usefixtures("usual_promotion")
+def test_deviations_whose_squares_are_no_numbers_are_refused():
+    y = np.sin(0.3 * np.arange(20)) * (1e-20 if EPS > 1e-10 else 1e-160)
+    with pytest.raises(ValueError, match="data must be in units in which float"):
+        ps.ProDSSM(hidden=(), iterations=1, progress=False).fit(y)
+
+
+@pytest.mark.usefixtures("usual_promotion")
+def test_given_noise_in_small_units_is_kept():
+    y, small = np.sin(0.3 * np.arange(20)), 1e-12 if EPS > 1e-10 else 1e-100
+    found = [
+        ps.ProDSSM(hidden=(), iterations=1, progress=False, measurement_noise=0.1 * unit**2).fit(unit * y)
+        for unit in (small, 1.0)
+    ]
+    assert close(found[0].ssm_.measurement_noise, found[1].ssm_.measurement_noise, scale=100)
+
+
+@pytest.mark.parametrize("size", [2, 5])
+@pytest.mark.parametrize("method", ["sampled", "moments"])
+def test_gradients_are_finite_where_nothing_is_uncertain(size, method):
+    series = ps.Series(np.random.default_rng(0).normal(size=(6, size)))
+    model = ps.StateSpaceModel(
+        initial=ps.Gaussian.certain(jnp.zeros(size)),
+        transition=ps.Network.mlp((size, 4, size), key=jr.key(0)),
+        process_noise=np.zeros(size),
+        measurement_noise=np.full(size, 0.1),
+        weights="point" if method == "moments" else "local",
+    )
+    options = {"key": jr.key(0), "samples": 100} if method == "sampled" else {}
+
+    def total(model):
+        found = ps.smooth_states(model, series, method=method, **options)
+        return found.mean.sum() + found.log_likelihood
+
+    grads = eqx.filter_grad(total)(model)
+    grads = eqx.tree_at(lambda m: m.log_process_noise, grads, jnp.zeros(size))  # of the logarithm of zero
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(grads))
+
+
+@pytest.mark.usefixtures("usual_promotion")
+def test_a_bound_needs_measurement_noise():
+    with pytest.raises(ValueError, match="measurement_noise must be positive for objective='bound'"):
+        ps.ProDSSM(hidden=(), iterations=1, progress=False, objective="bound", measurement_noise=0).fit(np.arange(9.0))
+
+
+@pytest.mark.usefixtures("usual_promotion")
+def test_training_that_never_saw_a_number_is_an_error(monkeypatch):
+    monkeypatch.setattr(estimators, "train", lambda start, *_, **__: (start, History([25], [np.nan])))
+    model = ps.ProDSSM(hidden=(), progress=False)
+    with pytest.raises(FloatingPointError, match="nothing was learned"):
+        model.fit(np.sin(np.arange(20.0)))
+    assert not model.__sklearn_is_fitted__()
+
+
+def test_what_does_not_vary_is_not_warned_of(recwarn):
+    y = np.sin(0.3 * np.arange(20))
+    ps.Series(np.column_stack([y, np.full(20, 0.1)]), u=np.full(20, 0.1))
+    assert not recwarn.list
+
+
+@pytest.mark.usefixtures("usual_promotion")
+def test_nothing_to_score_is_an_error():
+    model = ps.ProDSSM(hidden=(), iterations=1, progress=False).fit(np.sin(0.3 * np.arange(20)))
+    with pytest.raises(ValueError, match="to be scored"):
+        model.score(np.array([[1.0], [np.nan], [np.nan]]))
+
+
+@pytest.mark.usefixtures("usual_promotion")
+def test_a_fit_that_failed_is_no_fit():
+    model = ps.ProDSSM(hidden=(), latent_dim=3, progress=False)
+    with pytest.raises(ValueError, match="latent_dim"):
+        model.fit(np.sin(0.3 * np.arange(20)))
+    with pytest.raises(NotFittedError):
+        check_is_fitted(model)
+
+
+@pytest.mark.usefixtures("usual_promotion")
+def test_a_variance_network_of_point_weights_is_certain():
+    model = ps.ProDSSM(hidden=(), weights="point", process_noise=(3,), iterations=1, progress=False)
+    assert not model.fit(np.sin(0.3 * np.arange(20))).ssm_.process_network.uncertain
+
+
+def test_a_model_runs_in_its_own_precision():
+    single = ps.StateSpaceModel(
+        initial=ps.Gaussian(np.zeros(1, np.float32), np.eye(1, dtype=np.float32)),
+        transition=ps.Network.from_arrays([np.full((1, 1), 0.1, np.float32)], [np.zeros(1, np.float32)]),
+        process_noise=np.ones(1, np.float32),
+        measurement_noise=np.ones(1, np.float32),
+        weights="point",
+        residual=True,
+    )
+    y = np.sin(0.3 * np.arange(20))
+    assert ps.filter_states(single, y).mean.dtype == ps.forecast(single, y, 3).mean.dtype == jnp.float32

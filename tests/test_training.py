@@ -7,6 +7,7 @@ import sys
 import time
 from dataclasses import replace
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
@@ -49,6 +50,21 @@ def run(recipe=RECIPE, **more):
 
 def same(first, second):
     return all((a == b).all() for a, b in zip(jax.tree.leaves(first), jax.tree.leaves(second), strict=True))
+
+
+def test_variances_can_be_learned_faster_than_all_else():
+    learned = eqx.filter(model(), eqx.is_inexact_array)
+    usual, hurried = (
+        each.optimiser().update(learned, each.optimiser().init(learned), learned)[0]
+        for each in (RECIPE, replace(RECIPE, variance_rate=5.0))
+    )
+    for part in ("log_process_noise", "log_measurement_noise"):
+        assert np.allclose(getattr(hurried, part), 5 * getattr(usual, part))
+    for fast, slow in zip(hurried.transition.linears, usual.transition.linears, strict=True):
+        assert np.allclose(fast.weight_log_var, 5 * slow.weight_log_var)
+        assert np.allclose(fast.bias_log_var, 5 * slow.bias_log_var)
+        assert same((fast.weight, fast.bias), (slow.weight, slow.bias))
+    assert same((hurried.initial_mean, hurried.initial_root), (usual.initial_mean, usual.initial_root))
 
 
 def test_training_improves_and_leaves_alone_what_is_fixed():
@@ -179,6 +195,7 @@ def _cut(recipe, iterations, **more):
     [
         {"iterations": 0},
         {"learning_rate": -1.0},
+        {"variance_rate": 0.0},
         {"clip": 0.0},
         {"prior_weight": -0.1},
         {"schedule": "steps"},
