@@ -1,31 +1,33 @@
 """Real systems with controls: actuator, ball and beam, dryer, cascaded tanks, all with the same settings.
 
-Three models with different seeds are trained on the first half (tanks: the estimation record) and mixed. On the test half they
-filter the first 50 samples, then run free to the end: only the controls are given. Printed are RMSE and negative log likelihood
-of the free run in the units of the data and the coverage of its 95 % intervals, beside linear state-space models fitted and
-mixed by the same library (`hidden=()`).
+Models are trained on the first half (tanks: the estimation record), each from another seed and with another combination of
+three settings whose best values nobody knows, and mixed in equal parts. On the test half they filter the first 50 samples,
+then run free to the end: only the controls are given. Printed are the RMSE of the mixture's median and its negative log
+likelihood in the units of the data and the coverage of its 95 % intervals, beside linear state-space models fitted and mixed by
+the same library (`hidden=()`). A model whose training or forecast is not finite is left out of the mixture.
 
-The settings are chosen on the training halves alone: of each, one quarter after the other is taken away, a candidate learns
-the rest and runs free over that quarter, and the candidate with the smallest mean negative log likelihood per standard unit
-over the quarters of all four sets wins, where a run that left its data counts as 5.
+Which models are mixed is chosen on the training halves alone: of each, one quarter after the other is taken away, the models
+learn the rest and run free over that quarter. Candidates are all models and, for each of the three settings, those with either
+value; the one with the smallest mean negative log likelihood per standard unit over the quarters of all four sets wins, where a
+run counts as 5 at most.
 
-(Until `results/sysid_settings.csv` ends, candidates were scored on the last quarters alone. On the tanks those are one event,
-an overflow, which then decided how sure of itself a model may be. The candidates below are the best of those and one more.
-The calibration of all variances by the held-out part, instead of the process noise alone, was given up on the way; its rows are
-in the file, its code is in commit 37af9ca.)
-
-    python experiments/sysid.py --select   resumes; rows go to results/sysid_quarters.csv; --candidate runs one of them
+    python experiments/sysid.py --select   resumes; rows go to results/sysid_mixed.csv
     python experiments/sysid.py            resumes; rows go to results/sysid.csv
     python experiments/sysid.py --quick
+
+With --data, only some of the sets: for several processes side by side. Forecasts of single models are kept in output.
 """
 
+import hashlib
 import time
 from collections.abc import Sequence
 from itertools import product
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import common
 import numpy as np
+from scipy.stats import norm
 
 import prodssm as ps
 from prodssm.datasets import sysid
@@ -40,95 +42,42 @@ USUAL: dict[str, Any] = {
     "window": 100,
     "batch": 4,
     "order": 1,
+    "linear_start": False,
+    "patience": 200,
 }
+FACTORS = {"validation": (0.2, 0.1), "prior_weight": (0.2, 1.0), "variance_rate": (1.0, 5.0)}
+GRID = [dict(zip(FACTORS, values, strict=True)) for values in product(*FACTORS.values())]
+SEEDS = range(2 * len(GRID))  # so each combination has two models
+CANDIDATES: dict[str, dict[str, float]] = {"all": {}} | {
+    f"{name}={value}": {name: value} for name, values in FACTORS.items() for value in values
+}
+CHOSEN = "all"  # as --select found
 WARM_UP = 50  # samples of the test half that the filter may see
+LOST = 5.0  # what a run counts at most
+SAME = hashlib.sha256(repr((USUAL, GRID, WARM_UP)).encode()).hexdigest()[:8]  # with other settings, other files
+KEPT = Path(__file__).parent.parent / "output" / f"sysid-{SAME}"
 
 
-LOST = 5.0  # what a run that left its data counts
-GONE = {"rmse": np.inf, "nll": np.inf, "coverage": 0.0, "alone_rmse": np.inf, "alone_nll": np.inf}
-START: dict[str, Any] = {"linear_start": False, "validation": 0.2, "patience": 200}
-CANDIDATES: dict[str, dict[str, Any]] = {
-    "a fifth held out": USUAL | START,
-    "a fifth held out, weight 1": USUAL | START | {"prior_weight": 1.0},
-    "a tenth held out": USUAL | START | {"validation": 0.1},
-    "a tenth held out, weight 1": USUAL | START | {"validation": 0.1, "prior_weight": 1.0},
-    # This one was added when three of the others had been scored on the test halves.
-    "a fifth held out, variances five times faster": USUAL | START | {"variance_rate": 5.0},
-}
-QUARTERS = range(4)
-MEMBERS = 3
-SETTINGS = CANDIDATES["a fifth held out, variances five times faster"]  # as --select found
+class Split(NamedTuple):
+    """What to learn from, and what to run free over after the first samples."""
+
+    name: str
+    train: ps.Series
+    test: ps.Series
 
 
-def run_free(models: Sequence[ps.ProDSSM], test: ps.Series) -> dict[str, float]:
-    """Filter the first samples, then predict all others from the controls: their mixture, and what members do alone."""
-    assert test.u is not None
-    seen, rest, u = test.window(0, WARM_UP), len(test) - WARM_UP, test.u[WARM_UP:]
-    try:
-        found = scores(test, ps.mixture.forecast(models, seen, rest, u=u))  # the normal of the mixture's moments
-        alone = [scores(test, model.forecast(seen, rest, u=u)) for model in models]
-    except FloatingPointError:
-        return GONE
-    return found | {f"alone_{key}": round(float(np.mean([each[key] for each in alone])), 4) for key in ("rmse", "nll")}
-
-
-def scores(test: ps.Series, ahead: Any) -> dict[str, float]:
-    """How good a forecast was."""
-    y, mean, std = (np.asarray(part, float) for part in (test.y[WARM_UP:], ahead.mean, ahead.std))
-    return {
-        "rmse": round(ps.metrics.rmse(y, mean), 5),
-        "nll": round(ps.metrics.nll(y, mean, std**2), 4),
-        "coverage": round(ps.metrics.coverage(y, mean, std), 4),
-    }
-
-
-def fit(train: ps.Series, kind: str, **settings: Any) -> tuple[list[ps.ProDSSM], float]:
-    """Models with different seeds, and how many seconds they took."""
-    begin = time.monotonic()
-    models = [ps.ProDSSM(hidden=KINDS[kind], seed=n, progress=False, **settings).fit(train) for n in range(MEMBERS)]
-    return models, round(time.monotonic() - begin, 1)
-
-
-def evaluate(name: str, kind: str, **settings: Any) -> dict[str, Any]:
-    """Train on one data set and run free on its test half."""
+def halves(name: str) -> Split:
+    """The two halves of a data set."""
     data = sysid.load(name)
-    models, seconds = fit(data.train, kind, **(SETTINGS | settings))
-    return {
-        "data": name,
-        "kind": kind,
-        **run_free(models, data.test),
-        "one_step": round(float(np.mean([model.score(data.test) for model in models])), 4),
-        "iterations": sum(model.history_.iterations[-1] for model in models),
-        "trusted_steps": min(model.check_.trusted for model in models),
-        "seconds": seconds,
-        "commit": common.commit(),
-    }
+    return Split(f"{name}-test", data.train, data.test)
 
 
-def select(only: str | None) -> None:
-    """Score every candidate, or only one, on the training halves; print the table."""
-    table = common.Table("sysid_quarters", ("candidate", "data", "quarter"))
-    for candidate, name, number in product(CANDIDATES, sysid.NAMES, QUARTERS):
-        keys = {"candidate": candidate, "data": name, "quarter": number}
-        if only in (None, candidate) and not table.has(**keys):
-            table.add(keys | quarter(name, number, CANDIDATES[candidate]))
-    for candidate in CANDIDATES:
-        found = [float(row["standard_nll"]) for row in table.rows if row["candidate"] == candidate]
-        common.say(f"{candidate:30} {common.mean_and_error(found)} of {len(found)}")
-
-
-def quarter(name: str, number: int, settings: dict[str, Any]) -> dict[str, Any]:
-    """Train on the training half of one data set without one of its quarters, and run free over that."""
+def quarter(name: str, number: int) -> Split:
+    """The training half of a data set without one of its quarters, and that quarter."""
     train = sysid.load(name).train
     begin, end = number * len(train) // 4, (number + 1) * len(train) // 4
     first = max(begin - WARM_UP, 0)
-    try:
-        models, seconds = fit(without(train, begin, end), "network", **settings)
-        found = run_free(models, train.window(first, end - first))
-    except FloatingPointError:  # a start that is unstable on these data cannot be trained
-        found, seconds = GONE, np.nan
-    standard = min(found["nll"] - float(np.log(np.asarray(train.y).std())), LOST)
-    return {"standard_nll": round(standard, 4), **found, "seconds": seconds, "commit": common.commit()}
+    return Split(f"{name}-{number}", without(train, begin, end), train.window(first, end - first))
 
 
 def without(series: ps.Series, begin: int, end: int) -> ps.Series:
@@ -138,23 +87,117 @@ def without(series: ps.Series, begin: int, end: int) -> ps.Series:
     return series.window(0, begin) if end == len(series) else ps.Series(series.y.at[begin:end].set(np.nan), series.u)
 
 
+def settings_of(seed: int) -> dict[str, float]:
+    """The combination of settings that belongs to a seed."""
+    return GRID[seed % len(GRID)]
+
+
+def run_free(split: Split, kind: str, seed: int, **changed: Any) -> dict[str, Any]:
+    """Train one model and let it run free: means and deviations, NaN if it cannot."""
+    begin = time.monotonic()
+    model = ps.ProDSSM(hidden=KINDS[kind], seed=seed, progress=False, **USUAL | settings_of(seed) | changed)
+    seen, rest = split.test.window(0, WARM_UP), len(split.test) - WARM_UP
+    assert split.test.u is not None
+    nothing = np.full((rest, split.test.y.shape[1]), np.nan)
+    found = {"mean": nothing, "std": nothing, "one_step": np.nan, "iterations": 0, "trusted": 0}
+    try:
+        model.fit(split.train)
+        ahead = model.forecast(seen, rest, u=split.test.u[WARM_UP:])
+        found |= {"mean": np.asarray(ahead.mean, float), "std": np.asarray(ahead.std, float)}
+        found |= {"one_step": model.score(split.test), "trusted": model.check_.trusted}
+        found |= {"iterations": model.history_.iterations[-1]}
+    except FloatingPointError as error:
+        common.say(f"{split.name} {kind} {seed}: {error}")
+    return found | {"seconds": time.monotonic() - begin}
+
+
+def member(split: Split, kind: str, seed: int) -> dict[str, Any]:
+    """The free run of one model, from the file if it is there already."""
+    path = KEPT / f"{split.name}-{kind}-{seed}.npz"
+    if not path.exists():
+        KEPT.mkdir(parents=True, exist_ok=True)
+        found = run_free(split, kind, seed)
+        with (part := path.with_suffix(".part")).open("wb") as file:
+            np.savez(file, **found)
+        part.rename(path)
+        common.say(f"{split.name} {kind} {seed}: {found['seconds']:.0f} s")
+    with np.load(path) as stored:
+        return dict(stored)
+
+
+def scores(y: np.ndarray, mean: np.ndarray, std: np.ndarray) -> dict[str, float]:
+    """How good the mixture of some models is: error of its median, density, share of values in its intervals."""
+    low, median, high = (ps.mixture.quantile(share, mean, std) for share in (0.025, 0.5, 0.975))
+    return {
+        "rmse": ps.metrics.rmse(y, median),
+        "nll": -float(ps.mixture.log_density(norm.logpdf(y, mean, std).sum(axis=2)).mean()),
+        "coverage": float(((low <= y) & (y <= high)).mean()),
+    }
+
+
+def mix(split: Split, kind: str, candidate: str, seeds: Sequence[int] = SEEDS) -> dict[str, Any]:
+    """The free run of the models of one candidate, as one and, on average, alone."""
+    wanted = CANDIDATES[candidate].items()
+    every = [member(split, kind, seed) for seed in seeds if wanted <= settings_of(seed).items()]
+    sound = [each for each in every if np.isfinite(each["mean"]).all() and np.isfinite(each["std"]).all()]
+    y = np.asarray(split.test.y[WARM_UP:], float)
+    keys = ("rmse", "nll", "coverage")
+    if not sound:
+        nothing = dict.fromkeys((*keys, "alone_rmse", "alone_nll"), np.inf)
+        return {"members": 0, **nothing, "trusted_steps": 0, "seconds": np.nan}
+    mean, std = (np.stack([each[part] for each in sound]) for part in ("mean", "std"))
+    alone = [scores(y, mean[n : n + 1], std[n : n + 1]) for n in range(len(sound))]
+    return {
+        "members": len(sound),
+        **{key: round(value, 4) for key, value in scores(y, mean, std).items()},
+        **{f"alone_{key}": round(float(np.median([each[key] for each in alone])), 4) for key in ("rmse", "nll")},
+        "trusted_steps": min(int(each["trusted"]) for each in sound),
+        "seconds": round(sum(float(each["seconds"]) for each in every), 1),
+    }
+
+
+def select(names: Sequence[str]) -> None:
+    """Score every candidate on the training halves; print the table."""
+    table = common.Table("sysid_mixed", ("candidate", "data", "quarter"))
+    for name, number in product(names, range(4)):
+        split = quarter(name, number)
+        spread = float(np.log(np.asarray(sysid.load(name).train.y).std()))
+        for candidate in CANDIDATES:
+            keys = {"candidate": candidate, "data": name, "quarter": number}
+            if not table.has(**keys):
+                found = mix(split, "network", candidate)
+                standard = round(min(found["nll"] - spread, LOST), 4)
+                table.add(keys | {"standard_nll": standard, **found, "commit": common.commit()})
+    for candidate in CANDIDATES:
+        found = [float(row["standard_nll"]) for row in table.rows if row["candidate"] == candidate]
+        common.say(f"{candidate:20} {common.mean_and_error(found)} of {len(found)}")
+
+
+def a_few_iterations() -> dict[str, float]:
+    """Two models that have hardly learned anything, as one."""
+    split = halves("dryer")
+    found = [run_free(split, "network", seed, iterations=2) for seed in range(2)]
+    mean, std = (np.stack([each[part] for each in found]) for part in ("mean", "std"))
+    return scores(np.asarray(split.test.y[WARM_UP:], float), mean, std)
+
+
 def main() -> None:
     """Run what is missing, print the table."""
     parser = common.parser(__doc__ or "")
     parser.add_argument("--select", action="store_true", help="choose the settings on the training halves")
-    parser.add_argument("--candidate", choices=CANDIDATES, help="with --select: only this one")
+    parser.add_argument("--data", nargs="+", choices=sysid.NAMES, default=sysid.NAMES, help="only these sets")
     chosen = parser.parse_args()
-    if chosen.select:
-        select(chosen.candidate)
-        return
     if chosen.quick:
-        common.smoke(lambda: evaluate("dryer", "network", iterations=2))
+        common.smoke(a_few_iterations)
+        return
+    if chosen.select:
+        select(chosen.data)
         return
     table = common.Table("sysid", ("data", "kind"))
-    for name in sysid.NAMES:
-        for kind in KINDS:
-            if not table.has(data=name, kind=kind):
-                table.add(evaluate(name, kind))
+    for name, kind in product(chosen.data, KINDS):
+        if not table.has(data=name, kind=kind):
+            keys = {"data": name, "kind": kind, "candidate": CHOSEN}
+            table.add(keys | mix(halves(name), kind, CHOSEN) | {"commit": common.commit()})
     for row in table.rows:
         common.say(f"{row['data']:9} {row['kind']:8} rmse {row['rmse']}  nll {row['nll']}  coverage {row['coverage']}")
 

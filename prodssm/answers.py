@@ -2,15 +2,18 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from statistics import NormalDist
 from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from prodssm.checks import as_array, require_probability, require_shape
 from prodssm.frames import Layout, to_frame
-from prodssm.inference import Forecast
+from prodssm.gaussian import Gaussian
 
 
 @dataclass(frozen=True)
@@ -57,9 +60,22 @@ class Prediction:
         """Standard deviations, step by channel."""
         return jnp.sqrt(jnp.diagonal(self.cov, axis1=1, axis2=2))
 
+    def quantile(self, probability: float) -> Float[Array, "steps y"]:
+        """What observations stay below with this probability, channel by channel; that of one half is the median."""
+        require_probability(probability)
+        return self.mean + NormalDist().inv_cdf(float(probability)) * self.std
+
     def interval(self, probability: float = 0.95) -> tuple[Float[Array, "steps y"], Float[Array, "steps y"]]:
         """Lower and upper ends of central intervals, channel by channel."""
-        return Forecast(self.mean, self.cov, self.state_mean, self.state_cov).interval(probability)
+        require_probability(probability)
+        return self.quantile((1 - probability) / 2), self.quantile((1 + probability) / 2)
+
+    def log_prob(self, y: Any) -> Float[Array, " steps"]:
+        """Log density of what came true, (steps, y), step by step; NaN means not observed."""
+        y = as_array("y", y, ndim=2)
+        require_shape("y", y, self.mean.shape)
+        y = y.astype(self.mean.dtype)
+        return jax.vmap(lambda mean, cov, row: Gaussian(mean, cov).log_prob(row))(self.mean, self.cov, y)
 
     def decompose(self) -> Parts:
         """Where the variance comes from: the law of total variance over weights that are drawn once."""
@@ -83,6 +99,11 @@ class Transition:
 
     mean: Float[Array, "n x"]
     var: Float[Array, "n x"]
+
+    @property
+    def std(self) -> Float[Array, "n x"]:
+        """Standard deviations, state by state."""
+        return jnp.sqrt(self.var)
 
 
 class Stream(eqx.Module):

@@ -64,6 +64,13 @@ def require_number(name: str, value: Any) -> None:
     require_finite(name, value)
 
 
+def require_probability(value: Any, name: str = "probability") -> None:
+    """A number strictly between 0 and 1."""
+    require_number(name, value)
+    if not 0 < value < 1:
+        raise ValueError(f"{name} must lie between 0 and 1, got {value}")
+
+
 def values_of(array: Any) -> np.ndarray | None:
     """The numbers in an array, or None while JAX is tracing it."""
     return None if isinstance(array, jax.core.Tracer) else np.asarray(array)

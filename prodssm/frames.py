@@ -16,7 +16,7 @@ import jax
 import narwhals as nw
 import numpy as np
 
-from prodssm.checks import require_number
+from prodssm.checks import require_probability
 from prodssm.series import Series, as_series, timed
 
 BUILDERS = {"pandas": "DataFrame", "polars": "DataFrame", "pyarrow": "table"}  # what makes a frame of columns by name
@@ -307,15 +307,22 @@ def to_frame(
     names = [f"x{n}" for n in range(mean.shape[1])] if names is None else _names(names)
     if len(names) != mean.shape[1]:
         raise ValueError(f"names must be {mean.shape[1]}, one per channel, got {len(names)}")
-    require_number("probability", probability)
-    if not 0 < probability < 1:
-        raise ValueError(f"probability must lie between 0 and 1, got {probability}")
-    reach = std * np.asarray(NormalDist().inv_cdf(0.5 + probability / 2), std.dtype)
+    lower, upper = (np.asarray(end) for end in central_interval(found, probability))
     columns = {"step": first + np.arange(len(mean))}
     for n, name in enumerate(names):
-        parts = {"mean": mean, "std": std, "lower": mean - reach, "upper": mean + reach}
+        parts = {"mean": mean, "std": std, "lower": lower, "upper": upper}
         columns |= {f"{name}_{kind}": part[:, n] for kind, part in parts.items()}
     return _build(columns, backend)
+
+
+def central_interval(found: Any, probability: float) -> tuple[Any, Any]:
+    """Lower and upper ends: those that a belief gives itself, or else those of a normal distribution."""
+    require_probability(probability)
+    if hasattr(found, "interval"):
+        return found.interval(probability)
+    mean, std = np.asarray(found.mean), np.asarray(found.std)
+    reach = std * np.asarray(NormalDist().inv_cdf(0.5 + probability / 2), std.dtype)
+    return mean - reach, mean + reach
 
 
 def _build(columns: dict[str, np.ndarray], backend: str | None) -> Any:

@@ -14,7 +14,7 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from prodssm.checks import as_array, require_answer, require_finite, require_integer, values_of
+from prodssm.checks import as_array, require_answer, require_finite, require_integer, require_probability, values_of
 from prodssm.gaussian import Channel, Gaussian, JointGaussian
 from prodssm.linalg import safe_sqrt, symmetrise
 from prodssm.methods import METHODS
@@ -69,8 +69,7 @@ class Forecast(eqx.Module):
 
     def interval(self, probability: float = 0.95) -> tuple[Float[Array, "steps y"], Float[Array, "steps y"]]:
         """Lower and upper ends of central intervals, channel by channel."""
-        if not 0 < probability < 1:
-            raise ValueError(f"probability must lie between 0 and 1, got {probability}")
+        require_probability(probability)
         width = jax.scipy.stats.norm.ppf(0.5 + probability / 2).astype(self.mean.dtype) * self.std
         return self.mean - width, self.mean + width
 

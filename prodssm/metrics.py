@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import PRNGKeyArray
 from scipy.special import ndtr
 
-from prodssm.checks import require_finite, require_integer, require_number, require_shape, require_variances
+from prodssm.checks import require_finite, require_integer, require_probability, require_shape, require_variances
 
 
 def nll(y: Any, mean: Any, cov: Any) -> float:
@@ -240,9 +240,7 @@ def _uncertainty(cov: Any, shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarr
 
 def _quantile(probability: float) -> float:
     """Half the width of the central interval, in standard deviations."""
-    require_number("probability", probability)
-    if not 0 < probability < 1:
-        raise ValueError(f"probability must lie between 0 and 1, got {probability}")
+    require_probability(probability)
     return NormalDist().inv_cdf(0.5 + float(probability) / 2)
 
 

@@ -5,13 +5,18 @@ mixture knows that; each of them alone does not.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Array, Float
+from scipy.special import ndtr, ndtri
 
 from prodssm.answers import Parts, Prediction
+from prodssm.checks import require_probability
+
+BISECTIONS = 60  # as many as bring any interval down to rounding
 
 
 def matched(
@@ -38,11 +43,53 @@ def log_density(each: Float[np.ndarray, "m n"]) -> Float[np.ndarray, " n"]:
     return np.logaddexp.reduce(each, axis=0) - np.log(len(each))
 
 
-def forecast(models: Sequence[Any], data: Any, steps: int, u: Any = None, dt: Any = None) -> Prediction:
-    """Beliefs of several fitted models about the observations that follow a series, as one: the normal of their moments.
+def quantile(probability: float, mean: Float[np.ndarray, "m n y"], std: Float[np.ndarray, "m n y"]) -> Float[np.ndarray, "n y"]:
+    """What a mixture in equal parts of normal distributions stays below with this probability.
 
-    Its `decompose` calls epistemic what the models disagree on, also for weights that are redrawn at every step. Models have
-    states of their own, so the answer has none.
+    A part that has lost its way moves it little, while it moves the mixture's mean and variance without bounds.
+
+    Example:
+        >>> quantile(0.5, np.array([[[0.0]], [[0.1]], [[1e9]]]), np.ones((3, 1, 1))).round(1)
+        array([[0.7]])
+    """
+    require_probability(probability)
+    each = mean + ndtri(probability) * std
+    low, high = each.min(axis=0), each.max(axis=0)  # where no part, and where every part has that much below
+    for _ in range(BISECTIONS):
+        middle = (low + high) / 2
+        # A certain part has all or nothing below.
+        with np.errstate(divide="ignore", invalid="ignore"):
+            below = np.where(std > 0, ndtr((middle - mean) / std), middle >= mean).mean(axis=0)
+        low, high = np.where(below < probability, middle, low), np.where(below < probability, high, middle)
+    return (low + high) / 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mixed(Prediction):
+    """A forecast of several models: the moments of their mixture, and its own quantiles and densities.
+
+    Attributes:
+        members: The forecasts of the models.
+    """
+
+    members: tuple[Prediction, ...] = field(repr=False)
+
+    def quantile(self, probability: float) -> Float[Array, "steps y"]:
+        """What observations stay below with this probability, channel by channel; that of one half is the median."""
+        means, stds = (_stacked([getattr(each, part) for each in self.members]) for part in ("mean", "std"))
+        return jnp.asarray(quantile(probability, means, stds))
+
+    def log_prob(self, y: Any) -> Float[Array, " steps"]:
+        """Log density of what came true, (steps, y), step by step; NaN means not observed."""
+        return jnp.asarray(log_density(_stacked([each.log_prob(y) for each in self.members])))
+
+
+def forecast(models: Sequence[Any], data: Any, steps: int, u: Any = None, dt: Any = None) -> Mixed:
+    """Beliefs of several fitted models about the observations that follow a series, as one: their mixture in equal parts.
+
+    Its mean and covariance are the mixture's moments, its intervals and log densities those of the mixture itself. Its
+    `decompose` calls epistemic what the models disagree on, also for weights that are redrawn at every step. Models have states
+    of their own, so the answer has none.
 
     Args:
         models: Each a `ProDSSM` that was fitted to the same channels, for instance with different seeds.
@@ -57,7 +104,7 @@ def forecast(models: Sequence[Any], data: Any, steps: int, u: Any = None, dt: An
     ahead = [model.forecast(data, steps, u, dt) for model in models]
     if len({each.names for each in ahead}) > 1:
         raise ValueError(f"models must have the same channels, got {' and '.join(str(each.names) for each in ahead)}")
-    means, covs = (np.stack([np.asarray(getattr(each, part), float) for each in ahead]) for part in ("mean", "cov"))
+    means, covs = (_stacked([getattr(each, part) for each in ahead]) for part in ("mean", "cov"))
     mean, cov = matched(means, covs)
     # Of these models, whatever they are fitted to later.
     noise = [np.asarray(m.ssm_.measurement_noise, float) * np.asarray(m.units_.y.scale, float) ** 2 for m in models]
@@ -70,4 +117,8 @@ def forecast(models: Sequence[Any], data: Any, steps: int, u: Any = None, dt: An
         return Parts(epistemic, np.diagonal(cov, axis1=1, axis2=2) - epistemic - measurement, measurement)
 
     none = jnp.zeros((len(mean), 0)), jnp.zeros((len(mean), 0, 0))
-    return Prediction(jnp.asarray(mean), jnp.asarray(cov), *none, parts, ahead[0].layout)
+    return Mixed(jnp.asarray(mean), jnp.asarray(cov), *none, parts, ahead[0].layout, members=tuple(ahead))
+
+
+def _stacked(arrays: Sequence[Any]) -> np.ndarray:
+    return np.stack([np.asarray(each, float) for each in arrays])

@@ -10,12 +10,11 @@ from scipy import stats
 
 from prodssm.checking import MEAN_TOLERANCE, STD_TOLERANCE, Check
 from prodssm.checks import require_integer
-from prodssm.frames import from_frames
+from prodssm.frames import central_interval, from_frames
 from prodssm.series import Series
 from prodssm.training import History
 
 PROBABILITY = 0.95
-REACH = stats.norm.ppf(0.5 + PROBABILITY / 2)  # half the width of a band in standard deviations
 
 
 def plot_forecast(
@@ -34,7 +33,7 @@ def plot_forecast(
         The axes.
     """
     ax = _axes(ax)
-    mean, std = np.asarray(prediction.mean), np.asarray(prediction.std)
+    mean, ends = np.asarray(prediction.mean), central_interval(prediction, PROBABILITY)
     names = getattr(prediction, "names", tuple(f"y{n}" for n in range(mean.shape[1])))
     history = from_frames(history, getattr(prediction, "layout", None))
     seen = None if history is None else _matrix("history", history, mean.shape[1])
@@ -44,7 +43,7 @@ def plot_forecast(
         if seen is not None:
             shown = _tail(len(seen), last)
             ax.plot(shown, seen[shown, n], ".", color=colour, alpha=0.5, ms=4, label=f"{names[n]}, observed")
-        _band(ax, times, mean[:, n], std[:, n], colour, f"{names[n]}, forecast, 95 %")
+        _band(ax, times, mean[:, n], [end[:, n] for end in ends], colour, f"{names[n]}, forecast, 95 %")
     if seen is not None:
         ax.axvline(len(seen) - 0.5, color="0.6", lw=0.8)
     ax.set(xlabel="steps ahead" if seen is None else "time step", ylabel="observation")
@@ -76,12 +75,13 @@ def plot_states(
         The axes.
     """
     ax = _axes(ax)
-    mean, std = np.asarray(beliefs.mean), np.asarray(beliefs.std)
+    mean, ends = np.asarray(beliefs.mean), central_interval(beliefs, PROBABILITY)
     true = None if truth is None else _matrix("truth", truth, mean.shape[1], len(mean))
     chosen, shown = _chosen("state", state, tuple(f"x{n}" for n in range(mean.shape[1]))), _tail(len(mean), last)
     for n in chosen:
         text = label if mean.shape[1] == 1 else f"{label} {n}"
-        line = _band(ax, shown, mean[shown, n], std[shown, n], colour if n == chosen[0] else None, f"{text}, 95 %")
+        band = [end[shown, n] for end in ends]
+        line = _band(ax, shown, mean[shown, n], band, colour if n == chosen[0] else None, f"{text}, 95 %")
         if true is not None:
             style = {"color": "k" if len(chosen) == 1 else line.get_color(), "ls": "--", "lw": 0.8}
             ax.plot(shown, true[shown, n], label=f"true {text}", **style)
@@ -106,7 +106,8 @@ def plot_transition(model: Any, grid: Any, truth: Any = None, ax: Any = None) ->
         raise ValueError(f"grid must have 1 axis, a model with one state; got shape {grid.shape}")
     learned = model.transition(grid[:, None])
     ax = _axes(ax)
-    _band(ax, grid, np.asarray(learned.mean)[:, 0], np.sqrt(np.asarray(learned.var)[:, 0]), None, "learned, 95 % of f(x, w)")
+    ends = [end[:, 0] for end in central_interval(learned, PROBABILITY)]
+    _band(ax, grid, np.asarray(learned.mean)[:, 0], ends, None, "learned, 95 % of f(x, w)")
     if truth is not None:
         values = truth(grid) if callable(truth) else truth
         ax.plot(grid, _matrix("truth", values, 1, len(grid))[:, 0], "k--", lw=1, label="truth")
@@ -186,9 +187,9 @@ def _axes(ax: Any) -> Any:
     return plt.subplots(layout="constrained")[1]
 
 
-def _band(ax: Any, x: np.ndarray, mean: np.ndarray, std: np.ndarray, colour: str | None, label: str) -> Any:
+def _band(ax: Any, x: np.ndarray, mean: np.ndarray, ends: Any, colour: str | None, label: str) -> Any:
     line = ax.plot(x, mean, color=colour, lw=1.2, label=label)[0]
-    ax.fill_between(x, mean - REACH * std, mean + REACH * std, color=line.get_color(), alpha=0.2, lw=0)
+    ax.fill_between(x, *ends, color=line.get_color(), alpha=0.2, lw=0)
     return line
 
 

@@ -423,6 +423,10 @@ class Task(Goal):
         assert held is not None
         return mean_foreseen(self.recipe.judge, model, held.frames, held.scored, method=self.method, options=self.options)
 
+    def compiled(self) -> "Task":
+        """The task without its recipe's prior weight, which it has as a number of its own, and patience, which the loop has."""
+        return replace(self, recipe=replace(self.recipe, prior_weight=0.0, patience=1))
+
     @property
     def whole(self) -> bool:
         """Whether every iteration sees all there is, so that objectives can be compared."""

@@ -6,6 +6,7 @@ from copy import copy
 import jax
 import numpy as np
 import pytest
+from scipy.stats import norm
 
 import prodssm as ps
 from prodssm import mixture
@@ -38,6 +39,35 @@ def test_a_mixture_has_the_density_of_its_parts():
     assert np.allclose(mixture.log_density(each), np.log([0.375, 0.25, 2e-300]))
 
 
+def test_quantiles_of_a_mixture_by_its_draws():
+    rng = np.random.default_rng(1)
+    means, stds = rng.normal(size=(4, 1, 2)), rng.uniform(0.1, 2.0, size=(4, 1, 2))
+    draws = np.concatenate([m + s * rng.normal(size=(100_000, 2)) for m, s in zip(means, stds, strict=True)])
+    for share in (0.01, 0.3, 0.975):
+        below = (draws < mixture.quantile(share, means, stds)).mean(axis=0)
+        assert (np.abs(below - share) < 4 * np.sqrt(share * (1 - share) / len(draws))).all()
+
+
+def test_quantiles_of_certain_parts_lie_where_these_are():
+    means = np.array([1.0, 2.0, 3.0])[:, None, None]
+    for share, expected in ((0.2, 1.0), (0.5, 2.0), (0.9, 3.0)):
+        assert np.allclose(mixture.quantile(share, means, np.zeros((3, 1, 1))), expected)
+
+
+def test_one_model_alone_is_its_own_mixture(several):
+    alone, ahead = several[0].forecast(Y, 5), mixture.forecast(several[:1], Y, 5)
+    for own, mixed in zip(alone.interval(0.8), ahead.interval(0.8), strict=True):
+        assert np.allclose(own, mixed, atol=1e-6)
+    truth = Y[:5]
+    assert np.allclose(alone.log_prob(truth), ahead.log_prob(truth), atol=1e-6)
+    assert np.allclose(-np.mean(alone.log_prob(truth)), ps.metrics.nll(truth, alone.mean, alone.cov), atol=1e-5)
+    with pytest.raises(ValueError, match="y must have shape"):
+        ahead.log_prob(truth[:3])
+    for wrong in (0.0, 1.5, np.nan):
+        with pytest.raises(ValueError, match="probability"):
+            ahead.quantile(wrong)
+
+
 Y = np.sin(np.arange(40.0))[:, None] + 0.1 * np.random.default_rng(0).normal(size=(40, 1))
 
 
@@ -60,7 +90,11 @@ def test_a_forecast_of_several_models_is_their_mixture(several):
     assert np.allclose(ahead.mean, means.mean(axis=0))
     assert np.allclose(ahead.std**2, (stds**2).mean(axis=0) + means.var(axis=0))
     lower, upper = ahead.interval(0.95)
-    assert np.allclose(upper - lower, 2 * 1.959964 * ahead.std)
+    for end, share in ((lower, 0.025), (ahead.quantile(0.5), 0.5), (upper, 0.975)):
+        assert np.allclose(norm.cdf((np.asarray(end) - means) / stds).mean(axis=0), share, atol=1e-6)
+    truth = np.where(np.arange(5)[:, None] == 3, np.nan, 0.3)
+    expected = np.log(norm.pdf(truth, means, stds).mean(axis=0))[:, 0]
+    assert np.allclose(ahead.log_prob(truth), np.where(np.isnan(expected), 0.0, expected), atol=1e-6)
     assert ahead.state_mean.shape == (5, 0)
 
 

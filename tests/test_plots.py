@@ -9,7 +9,7 @@ from oracles import array, close
 
 import prodssm as ps
 from prodssm import metrics, plots
-from prodssm.answers import Prediction
+from prodssm.answers import Prediction, Transition
 from prodssm.checking import compare
 from prodssm.frames import Layout
 from prodssm.training import History
@@ -59,7 +59,7 @@ def band(ax):
 
 def test_every_picture_is_drawn_on_the_axes_that_are_given(ax):
     check = compare(np.zeros((3, 1)), np.ones((3, 1)), np.random.default_rng(0).normal(size=(50, 3, 1)))
-    model = SimpleNamespace(transition=lambda x: SimpleNamespace(mean=2 * x, var=np.ones_like(x)))
+    model = SimpleNamespace(transition=lambda x: Transition(array(2 * x), array(np.ones_like(x))))
     assert plots.plot_forecast(prediction(), ax=ax) is ax
     assert plots.plot_states(beliefs(np.zeros((3, 1))), ax=ax) is ax
     assert plots.plot_transition(model, np.linspace(0, 1, 5), ax=ax) is ax
@@ -108,7 +108,7 @@ def test_states_come_with_their_truth_and_only_the_last_of_them():
 
 def test_a_transition_is_drawn_with_the_truth_on_the_same_grid():
     grid = np.linspace(-1, 1, 5)
-    model = SimpleNamespace(transition=lambda x: SimpleNamespace(mean=2 * x, var=np.full_like(x, 0.25)))
+    model = SimpleNamespace(transition=lambda x: Transition(array(2 * x), array(np.full_like(x, 0.25))))
     for truth in (np.sin, np.sin(grid)):
         ax = plots.plot_transition(model, grid, truth=truth)
         assert np.allclose(line(ax, "truth")[1], np.sin(grid))

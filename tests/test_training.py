@@ -20,7 +20,7 @@ import prodssm as ps
 from prodssm import training
 from prodssm.objective import Objective
 from prodssm.persistence import read
-from prodssm.training import Data, Recipe, train, trainable
+from prodssm.training import Data, Recipe, Task, train, trainable
 
 
 @pytest.fixture(autouse=True)
@@ -69,6 +69,19 @@ def test_variances_can_be_learned_faster_than_all_else():
         assert np.allclose(fast.bias_log_var, 5 * slow.bias_log_var)
         assert same((fast.weight, fast.bias), (slow.weight, slow.bias))
     assert same((hurried.initial_mean, hurried.initial_root), (usual.initial_mean, usual.initial_root))
+
+
+def test_another_prior_weight_is_learned_without_compiling_again(monkeypatch):
+    traced = []
+    judged = Task.objective
+    monkeypatch.setattr(Task, "objective", lambda self, *given: traced.append(1) or judged(self, *given))
+    few = replace(RECIPE, iterations=30)  # nobody else's
+    usual, _ = run(few)
+    once = len(traced)
+    heavy, _ = run(replace(few, prior_weight=5.0, patience=7))
+    assert once
+    assert len(traced) == once
+    assert not same(usual, heavy)
 
 
 def test_training_improves_and_leaves_alone_what_is_fixed():
