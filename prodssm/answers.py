@@ -12,8 +12,10 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from prodssm.checks import as_array, require_probability, require_shape
-from prodssm.frames import Layout, to_frame
+from prodssm.frames import Layout, from_frames, to_frame
 from prodssm.gaussian import Gaussian
+from prodssm.linalg import safe_sqrt
+from prodssm.series import Series
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,7 @@ class Prediction:
     @property
     def std(self) -> Float[Array, "steps y"]:
         """Standard deviations, step by channel."""
-        return jnp.sqrt(jnp.diagonal(self.cov, axis1=1, axis2=2))
+        return safe_sqrt(jnp.diagonal(self.cov, axis1=1, axis2=2))
 
     def quantile(self, probability: float) -> Float[Array, "steps y"]:
         """What observations stay below with this probability, channel by channel; that of one half is the median."""
@@ -71,10 +73,19 @@ class Prediction:
         return self.quantile((1 - probability) / 2), self.quantile((1 + probability) / 2)
 
     def log_prob(self, y: Any) -> Float[Array, " steps"]:
-        """Log density of what came true, (steps, y), step by step; NaN means not observed."""
-        y = as_array("y", y, ndim=2)
+        """Log density of what came true, step by step.
+
+        Args:
+            y: An array (steps, y), where NaN means not observed, or a data frame like that of `fit`. A step of which nothing
+                was observed counts as 0.
+        """
+        y = from_frames(y, self.layout)
+        y = as_array("y", y.y if isinstance(y, Series) else y, ndim=2).astype(self.mean.dtype)
         require_shape("y", y, self.mean.shape)
-        y = y.astype(self.mean.dtype)
+        if np.isinf(np.asarray(y)).any():
+            raise ValueError("y must be finite or NaN (not observed), got an infinite value")
+        if not (np.asarray(self.std) > 0).all():
+            raise ValueError("only forecasts with a positive variance have a density; this one is certain of some values")
         return jax.vmap(lambda mean, cov, row: Gaussian(mean, cov).log_prob(row))(self.mean, self.cov, y)
 
     def decompose(self) -> Parts:

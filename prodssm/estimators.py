@@ -391,7 +391,7 @@ class ProDSSM(BaseEstimator):
             dt: Future time steps, (steps,); `dt[k]` leads to the k-th forecast. The last one of the series if not given.
 
         Returns:
-            `.mean`, `.cov`, `.std`, `.interval(0.95)`, `.decompose()`, `.to_frame()`.
+            `.mean`, `.cov`, `.std`, `.interval(0.95)`, `.quantile(0.5)`, `.log_prob(y)`, `.decompose()`, `.to_frame()`.
         """
         series = self._one(data)
         standard = self.units_.series(series)

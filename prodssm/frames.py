@@ -318,10 +318,9 @@ def to_frame(
 def central_interval(found: Any, probability: float) -> tuple[Any, Any]:
     """Lower and upper ends: those that a belief gives itself, or else those of a normal distribution."""
     require_probability(probability)
-    if hasattr(found, "interval"):
+    if callable(getattr(found, "interval", None)):
         return found.interval(probability)
-    mean, std = np.asarray(found.mean), np.asarray(found.std)
-    reach = std * np.asarray(NormalDist().inv_cdf(0.5 + probability / 2), std.dtype)
+    mean, reach = np.asarray(found.mean), NormalDist().inv_cdf(0.5 + float(probability) / 2) * np.asarray(found.std)
     return mean - reach, mean + reach
 
 

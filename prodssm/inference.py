@@ -5,6 +5,7 @@ moves to `t + 1` under the control `u[t]`.
 """
 
 import os
+from statistics import NormalDist
 from typing import Any
 
 import equinox as eqx
@@ -70,7 +71,7 @@ class Forecast(eqx.Module):
     def interval(self, probability: float = 0.95) -> tuple[Float[Array, "steps y"], Float[Array, "steps y"]]:
         """Lower and upper ends of central intervals, channel by channel."""
         require_probability(probability)
-        width = jax.scipy.stats.norm.ppf(0.5 + probability / 2).astype(self.mean.dtype) * self.std
+        width = NormalDist().inv_cdf(0.5 + float(probability) / 2) * self.std
         return self.mean - width, self.mean + width
 
 

@@ -6,6 +6,7 @@ mixture knows that; each of them alone does not.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import jax.numpy as jnp
@@ -15,8 +16,6 @@ from scipy.special import ndtr, ndtri
 
 from prodssm.answers import Parts, Prediction
 from prodssm.checks import require_probability
-
-BISECTIONS = 60  # as many as bring any interval down to rounding
 
 
 def matched(
@@ -46,22 +45,24 @@ def log_density(each: Float[np.ndarray, "m n"]) -> Float[np.ndarray, " n"]:
 def quantile(probability: float, mean: Float[np.ndarray, "m n y"], std: Float[np.ndarray, "m n y"]) -> Float[np.ndarray, "n y"]:
     """What a mixture in equal parts of normal distributions stays below with this probability.
 
-    A part that has lost its way moves it little, while it moves the mixture's mean and variance without bounds.
+    Parts that have lost their way move it little as long as they are a smaller share than lies beyond: their share is one part
+    of so many, so this holds for medians, but for the ends of 95 % intervals only beyond forty parts.
 
     Example:
-        >>> quantile(0.5, np.array([[[0.0]], [[0.1]], [[1e9]]]), np.ones((3, 1, 1))).round(1)
+        >>> quantile(0.5, np.array([[[0.0]], [[0.1]], [[1e30]]]), np.ones((3, 1, 1))).round(1)
         array([[0.7]])
     """
     require_probability(probability)
     each = mean + ndtri(probability) * std
     low, high = each.min(axis=0), each.max(axis=0)  # where no part, and where every part has that much below
-    for _ in range(BISECTIONS):
-        middle = (low + high) / 2
+    middle = low / 2 + high / 2
+    while ((low < middle) & (middle < high)).any():  # until there is no number in between
         # A certain part has all or nothing below.
-        with np.errstate(divide="ignore", invalid="ignore"):
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             below = np.where(std > 0, ndtr((middle - mean) / std), middle >= mean).mean(axis=0)
         low, high = np.where(below < probability, middle, low), np.where(below < probability, high, middle)
-    return (low + high) / 2
+        middle = low / 2 + high / 2
+    return middle
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,15 +110,17 @@ def forecast(models: Sequence[Any], data: Any, steps: int, u: Any = None, dt: An
     # Of these models, whatever they are fitted to later.
     noise = [np.asarray(m.ssm_.measurement_noise, float) * np.asarray(m.units_.y.scale, float) ** 2 for m in models]
     drawn_once = [each for model, each in zip(models, ahead, strict=True) if model.ssm_.weights == "global"]
-
-    def parts() -> Parts:
-        measurement = np.broadcast_to(np.mean(noise, axis=0), mean.shape)
-        within = [each.decompose().epistemic for each in drawn_once]
-        epistemic = means.var(axis=0) + sum(within, np.zeros_like(mean)) / len(noise)
-        return Parts(epistemic, np.diagonal(cov, axis1=1, axis2=2) - epistemic - measurement, measurement)
-
+    parts = partial(_parts, means, cov, np.asarray(noise), drawn_once)
     none = jnp.zeros((len(mean), 0)), jnp.zeros((len(mean), 0, 0))
     return Mixed(jnp.asarray(mean), jnp.asarray(cov), *none, parts, ahead[0].layout, members=tuple(ahead))
+
+
+def _parts(means: np.ndarray, cov: np.ndarray, noise: np.ndarray, drawn_once: Sequence[Prediction]) -> Parts:
+    """What the models disagree on, and what each of them that has weights drawn once does not know by itself."""
+    measurement = np.broadcast_to(noise.mean(axis=0), means.shape[1:])
+    within = [each.decompose().epistemic for each in drawn_once]
+    epistemic = means.var(axis=0) + sum(within, np.zeros(means.shape[1:])) / len(means)
+    return Parts(epistemic, np.diagonal(cov, axis1=1, axis2=2) - epistemic - measurement, measurement)
 
 
 def _stacked(arrays: Sequence[Any]) -> np.ndarray:

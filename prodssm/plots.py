@@ -33,7 +33,9 @@ def plot_forecast(
         The axes.
     """
     ax = _axes(ax)
-    mean, ends = np.asarray(prediction.mean), central_interval(prediction, PROBABILITY)
+    ends = central_interval(prediction, PROBABILITY)
+    # A mixture's mean may lie outside its own band.
+    mean = np.asarray(prediction.quantile(0.5) if hasattr(prediction, "quantile") else prediction.mean)
     names = getattr(prediction, "names", tuple(f"y{n}" for n in range(mean.shape[1])))
     history = from_frames(history, getattr(prediction, "layout", None))
     seen = None if history is None else _matrix("history", history, mean.shape[1])

@@ -1,10 +1,12 @@
 """Several models as one: the moments and densities of a mixture, and what its members disagree on."""
 
+import pickle
 import warnings
 from copy import copy
 
 import jax
 import numpy as np
+import pandas as pd
 import pytest
 from scipy.stats import norm
 
@@ -54,6 +56,31 @@ def test_quantiles_of_certain_parts_lie_where_these_are():
         assert np.allclose(mixture.quantile(share, means, np.zeros((3, 1, 1))), expected)
 
 
+def test_the_median_is_as_good_whatever_is_lost():
+    means = np.array([0.0, 0.1, 0.0])[:, None, None]
+    for lost in (1e6, 1e18, 1e30, 1e38):
+        means[2] = lost
+        share = norm.cdf(mixture.quantile(0.5, means, np.ones((3, 1, 1))) - means[:2]).sum() / 3
+        assert abs(share - 0.5) < 1e-12
+
+
+def test_the_forecast_of_several_models_can_be_pickled(several):
+    ahead = mixture.forecast(several, Y, 5)
+    back = pickle.loads(pickle.dumps(ahead))
+    assert np.array_equal(back.quantile(0.1), ahead.quantile(0.1))
+    assert np.array_equal(back.decompose().epistemic, ahead.decompose().epistemic)
+
+
+def test_what_came_true_may_be_a_frame_with_its_columns_in_any_order():
+    values = np.stack([Y[:, 0], 10 + Y[:, 0] ** 2], axis=1)
+    frame = pd.DataFrame(values, columns=["a", "b"])
+    model = learned_from(frame, 0)
+    ahead, truth = mixture.forecast([model], frame, 5), frame[:5]
+    for answer in (ahead, ahead.members[0]):
+        assert np.array_equal(answer.log_prob(truth), answer.log_prob(values[:5]))
+        assert np.array_equal(answer.log_prob(truth[["b", "a"]]), answer.log_prob(values[:5]))
+
+
 def test_one_model_alone_is_its_own_mixture(several):
     alone, ahead = several[0].forecast(Y, 5), mixture.forecast(several[:1], Y, 5)
     for own, mixed in zip(alone.interval(0.8), ahead.interval(0.8), strict=True):
@@ -63,6 +90,8 @@ def test_one_model_alone_is_its_own_mixture(several):
     assert np.allclose(-np.mean(alone.log_prob(truth)), ps.metrics.nll(truth, alone.mean, alone.cov), atol=1e-5)
     with pytest.raises(ValueError, match="y must have shape"):
         ahead.log_prob(truth[:3])
+    with pytest.raises(ValueError, match="infinite"):
+        ahead.log_prob(np.full((5, 1), np.inf))
     for wrong in (0.0, 1.5, np.nan):
         with pytest.raises(ValueError, match="probability"):
             ahead.quantile(wrong)
@@ -72,10 +101,14 @@ Y = np.sin(np.arange(40.0))[:, None] + 0.1 * np.random.default_rng(0).normal(siz
 
 
 def learned(seed, **settings):
+    return learned_from(Y, seed, **settings)
+
+
+def learned_from(data, seed, **settings):
     usual = {"hidden": (3,), "iterations": 3, "progress": False, "validation": 0.0}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # three iterations make no good model
-        return ps.ProDSSM(**(usual | {"seed": seed} | settings)).fit(Y)
+        return ps.ProDSSM(**(usual | {"seed": seed} | settings)).fit(data)
 
 
 @pytest.fixture(scope="module")
