@@ -183,7 +183,8 @@ class ProDSSM(BaseEstimator):
         Args:
             data: What to learn from.
             y: Nothing; scikit-learn passes it.
-            held_out: Series of your own to judge training by, in place of a share `validation` of the data.
+            held_out: What to judge training by, in place of a share `validation` of the data: series of your own, or a slice
+                of the time steps of each series, such as `slice(100, 150)`, which is then not learned from.
         """
         _require_nothing(y)
         vars(self).pop("ssm_", None)  # a fit that fails must not leave old weights with new units
@@ -201,7 +202,7 @@ class ProDSSM(BaseEstimator):
         self.units_ = Units.of(series, even=not self.residual)
         series = [self.units_.series(each) for each in series]
         settings, noise = self._settings(self.units_.channels), self._standard_noise()
-        training, judged = self._hold_out(series) if held_out is None else (series, self._given_to_judge(held_out))
+        training, judged = self._hold_out(series) if held_out is None else self._given_to_judge(series, held_out)
         self._require_observations(training, judged)
         columns = jnp.concatenate([each.y for each in training])
         comparable = Data.of(training).drawn_whole(recipe.batch, recipe.window) and self.method != "sampled"
@@ -323,12 +324,15 @@ class ProDSSM(BaseEstimator):
             held_out = Data.of(series, begin=cuts)
         return training, held_out
 
-    def _given_to_judge(self, held_out: Any) -> Data:
-        """Series that the user holds out, in the units of what is learned from."""
+    def _given_to_judge(self, series: list[Series], held_out: Any) -> tuple[list[Series], Data]:
+        """What the user holds out: a stretch of each series, or others in the units of what is learned from."""
         if self.validation:
             raise ValueError(f"held_out takes the place of a share of the data; give validation=0, got {self.validation}")
+        if isinstance(held_out, slice):
+            begin, end = zip(*(_stretch(held_out, len(each)) for each in series), strict=True)
+            return [_gap(*each) for each in zip(series, begin, end, strict=True)], Data.of(series, begin, end)
         try:
-            return Data.of([self.units_.series(each) for each in self._series(held_out)])
+            return series, Data.of([self.units_.series(each) for each in self._series(held_out)])
         except (TypeError, ValueError) as error:
             raise type(error)(f"held_out: {error}") from error
 
@@ -628,6 +632,22 @@ class ProDSSM(BaseEstimator):
 def _require_nothing(y: Any) -> None:
     if y is not None:
         raise ValueError("y must be None: observations and controls come together as data, see prodssm.Series(y, u)")
+
+
+def _gap(series: Series, begin: int, end: int) -> Series:
+    """A series of which a stretch was not observed."""
+    return eqx.tree_at(lambda s: s.y, series, series.y.at[begin:end].set(jnp.nan))
+
+
+def _stretch(held_out: slice, length: int) -> tuple[int, int]:
+    """Where a slice of a series of this length begins and ends."""
+    try:
+        begin, end, step = held_out.indices(length)
+    except TypeError as error:
+        raise TypeError(f"held_out must be a slice of whole numbers, got {held_out}") from error
+    if step != 1 or not begin < end or end - begin == length:
+        raise ValueError(f"held_out must be a slice of neighbouring time steps that leaves others, got {held_out} of {length}")
+    return begin, end
 
 
 def _first(series: Series, length: int) -> Series:

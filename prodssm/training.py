@@ -174,12 +174,13 @@ class Data(eqx.Module):
     observed: float
 
     @classmethod
-    def of(cls, series: Sequence[Series], begin: Sequence[int] | None = None) -> "Data":
-        """All observations but the first of each series, or those from `begin` on."""
+    def of(cls, series: Sequence[Series], begin: Sequence[int] | None = None, end: Sequence[int] | None = None) -> "Data":
+        """All observations but the first of each series, or those from `begin` on, and before `end`."""
         frames = stack(series)
         lengths = np.array([len(each) for each in series])
         first = np.maximum(1, np.zeros(len(series), int) if begin is None else np.asarray(begin))
-        scored = (np.arange(frames.dt.shape[1])[None, :] >= first[:, None]).astype(frames.y.dtype)
+        at, last = np.arange(frames.dt.shape[1])[None, :], lengths if end is None else np.asarray(end)
+        scored = ((first[:, None] <= at) & (at < last[:, None])).astype(frames.y.dtype)
         observed = float((np.isfinite(np.asarray(frames.y)) * scored[:, :, None]).sum())
         return cls(frames, jnp.asarray(lengths), jnp.asarray(scored), observed)
 

@@ -981,6 +981,36 @@ def held_out_score(model, data, louder=1.0):
     )
 
 
+def test_a_stretch_can_be_held_out(monkeypatch):
+    given = {}
+
+    def train(start, series, recipe, *, held_out, **_):
+        given.update(series=series, held_out=held_out)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("prodssm.estimators.train", train)
+    data = [wave(), wave()[: TIME - 5]]
+    for stretch, begin, ends in ((slice(10, 15), 10, (15, 15)), (slice(-8, None), -8, (TIME, TIME - 5))):
+        with pytest.raises(KeyboardInterrupt):
+            ps.ProDSSM(**CHEAP).fit(data, held_out=stretch)
+        for n, (whole, learned, end) in enumerate(zip(data, given["series"], ends, strict=True)):
+            first = begin % len(whole)
+            held = np.arange(first, end)
+            left = np.isfinite(np.asarray(learned.y)[:, 0])
+            assert not left[held].any()
+            assert left.sum() == len(whole) - len(held)
+            judged = np.flatnonzero(np.asarray(given["held_out"].scored[n]) * np.isfinite(given["held_out"].frames.y[n, :, 0]))
+            assert np.array_equal(judged, held)
+
+
+@pytest.mark.parametrize("stretch", [slice(0, 0), slice(None), slice(0, 9, 2), slice(9, 3)])
+def test_a_stretch_must_leave_something_on_either_side_of_the_choice(stretch):
+    with pytest.raises(ValueError, match="held_out must be a slice of neighbouring time steps that leaves others"):
+        ps.ProDSSM(**CHEAP).fit(wave(), held_out=stretch)
+    with pytest.raises(TypeError, match="held_out must be a slice of whole numbers"):
+        ps.ProDSSM(**CHEAP).fit(wave(), held_out=slice(0.5, 3))
+
+
 def test_a_held_out_part_that_no_horizon_reaches_is_refused():
     with pytest.raises(ValueError, match="validation_horizons must reach"):
         ps.ProDSSM(**CHEAP, validation=0.2, validation_horizons=(400,)).fit(wave())
