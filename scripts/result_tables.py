@@ -81,7 +81,7 @@ SEEN = {
     "a tenth held out": "sysid_tenth",
     "a fifth held out, weight 1": "sysid_heavy",
     "a fifth held out, variances five times faster": "sysid_hurried",
-    "all combinations mixed": "sysid",
+    "the mixture above": "sysid",
 }
 
 
