@@ -5,8 +5,10 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 # What float32 could break; the rest says the same in any precision.
 NUMERICS := tests/methods $(addprefix tests/test_,$(addsuffix .py,linalg gaussian weights activations layers network inference \
 	objective checking review))
-PYTEST := $(BIN)/python -m pytest -q --jaxtyping-packages=prodssm,beartype.beartype
-# Most of a test is the compiler's time: compile lightly, and nothing twice. Examples and experiments run as users run them.
+# Types and shapes are checked while tests run: once, because both precisions have the same.
+UNTYPED := $(BIN)/python -m pytest -q
+PYTEST := $(UNTYPED) --jaxtyping-packages=prodssm,beartype.beartype
+# Most of a test is the compiler's time: compile lightly, and nothing twice. `make demo` compiles as users do.
 # XLA's newer emitters of fused loops take most of it; the older ones compile the same programs in a third of the time.
 LIGHTLY := XLA_FLAGS="--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
 test: export JAX_COMPILATION_CACHE_DIR := $(CURDIR)/.venv/compiled
@@ -38,7 +40,7 @@ demo: .venv/demo
 test: .venv/dev
 	$(BIN)/ruff check .
 	$(LIGHTLY) $(PYTEST) -n 2 tests
-	$(LIGHTLY) PRODSSM_TEST_BITS=32 $(PYTEST) -n 2 $(NUMERICS)
+	$(LIGHTLY) PRODSSM_TEST_BITS=32 $(UNTYPED) -n 2 $(NUMERICS)
 	$(MAKE) --no-print-directory -j 2 doctests lint $(SMOKES)
 
 # Types, doctests, and a few iterations of everything that is run by hand: two at a time, the long ones first.
@@ -47,7 +49,7 @@ SMOKES := $(addprefix smoke/,examples/uncertain_forecast examples/learn_kink exp
 .PHONY: $(SMOKES) doctests
 
 $(SMOKES): smoke/%: .venv/dev
-	$(BIN)/python $*.py --quick
+	$(LIGHTLY) $(BIN)/python $*.py --quick
 
 doctests: .venv/dev
 	$(LIGHTLY) $(PYTEST) --doctest-modules prodssm -p no:cacheprovider

@@ -1,5 +1,6 @@
 """Every test runs in the precision that PRODSSM_TEST_BITS asks for, with JAX at its strictest."""
 
+import gc
 import os
 import sys
 from pathlib import Path
@@ -19,6 +20,9 @@ jax.config.update("jax_numpy_dtype_promotion", "strict")
 
 # The oracles multiply small matrices many times: threads only wait for each other.
 threadpoolctl.threadpool_limits(1, user_api="blas")
+
+# Tracing makes many small objects that live long: to look through them as often as usual takes an eighth of all time.
+gc.set_threshold(200_000, 50, 100)
 
 # Tests in every folder say `from oracles import ...`.
 sys.path.insert(0, str(Path(__file__).parent))

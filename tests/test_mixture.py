@@ -105,7 +105,7 @@ def learned(seed, **settings):
 
 
 def learned_from(data, seed, **settings):
-    usual = {"hidden": (3,), "iterations": 3, "progress": False, "validation": 0.0}
+    usual = {"hidden": (), "iterations": 3, "progress": False, "validation": 0.0}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # three iterations make no good model
         return ps.ProDSSM(**(usual | {"seed": seed} | settings)).fit(data)
