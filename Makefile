@@ -5,9 +5,14 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 # What float32 could break; the rest says the same in any precision.
 NUMERICS := tests/methods $(addprefix tests/test_,$(addsuffix .py,linalg gaussian weights activations layers network inference \
 	objective checking review))
-# Types and shapes are checked while tests run: once, because both precisions have the same.
-UNTYPED := $(BIN)/python -m pytest -q
-PYTEST := $(UNTYPED) --jaxtyping-packages=prodssm,beartype.beartype
+PYTEST := $(BIN)/python -m pytest -q
+# Types and shapes are checked while tests run, which takes time: of each room by its own tests, in one precision.
+TYPED := $(PYTEST) --jaxtyping-packages=prodssm,beartype.beartype
+UPSTAIRS := $(addprefix prodssm.,answers assembly checking datasets estimators frames metrics mixture persistence plots \
+	regression regressor series subspace training units)
+COMMA := ,
+EMPTY :=
+TYPED_UPSTAIRS := $(PYTEST) --jaxtyping-packages=$(subst $(EMPTY) $(EMPTY),$(COMMA),$(UPSTAIRS)),beartype.beartype
 # Most of a test is the compiler's time: compile lightly, and nothing twice. `make demo` compiles as users do.
 # XLA's newer emitters of fused loops take most of it; the older ones compile the same programs in a third of the time.
 LIGHTLY := XLA_FLAGS="--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
@@ -39,8 +44,9 @@ demo: .venv/demo
 
 test: .venv/dev
 	$(BIN)/ruff check .
-	$(LIGHTLY) $(PYTEST) -n 2 tests
-	$(LIGHTLY) PRODSSM_TEST_BITS=32 $(UNTYPED) -n 2 $(NUMERICS)
+	$(LIGHTLY) $(TYPED_UPSTAIRS) -n 2 tests $(addprefix --ignore=,$(NUMERICS))
+	$(LIGHTLY) $(TYPED) -n 2 $(NUMERICS)
+	$(LIGHTLY) PRODSSM_TEST_BITS=32 $(PYTEST) -n 2 $(NUMERICS)
 	$(MAKE) --no-print-directory -j 2 doctests lint $(SMOKES)
 
 # Types, doctests, and a few iterations of everything that is run by hand: two at a time, the long ones first.
