@@ -1,0 +1,126 @@
+"""Real systems: what else was tried, on training halves alone, and did not become a candidate of experiments/sysid.py.
+
+Tries are changes of settings. Two models with each run free over some of the quarters that the models have not learned from,
+as in `sysid.py --select`: those quarters where the usual models are most wrong or most unsure, and one of the dryer. They are
+scored one by one, not as a mixture. Pools are other ways to make one forecast of the chosen models: normal distributions with
+the moments of their mixture, with the means of their means and deviations (that is, of their quantiles), or with the density
+that is the geometric mean of theirs.
+
+    python experiments/sysid_tries.py            resumes; rows go to results/sysid_tries.csv
+    python experiments/sysid_tries.py --pools    resumes; rows go to results/sysid_pools.csv
+    python experiments/sysid_tries.py --quick
+
+With --only, only some of the tries: for several processes side by side.
+"""
+
+from collections.abc import Callable
+from itertools import product
+from typing import Any
+
+import common
+import numpy as np
+import sysid
+
+Moments = tuple[np.ndarray, np.ndarray]
+
+TRIES: dict[str, dict[str, Any]] = {
+    "as usual": {},
+    "no residual link": {"residual": False},
+    "15 hidden units": {"hidden": (15,)},
+    "linear start": {"linear_start": True},
+    "judged to 100 steps": {"validation_horizons": (20, 50, 100)},
+    "16 windows a step": {"batch": 16},
+}
+RUNS = (("actuator", 1), ("actuator", 2), ("ballbeam", 1), ("ballbeam", 3), ("dryer", 2), ("tanks", 0), ("tanks", 1))
+SEEDS = (9, 13)
+
+
+def matched(mean: np.ndarray, std: np.ndarray) -> Moments:
+    """The moments of the mixture."""
+    return mean.mean(axis=0), np.sqrt((std**2).mean(axis=0) + mean.var(axis=0))
+
+
+def of_quantiles(mean: np.ndarray, std: np.ndarray) -> Moments:
+    """The mean of all quantiles, which for normal distributions is that of means and deviations."""
+    return mean.mean(axis=0), std.mean(axis=0)
+
+
+def geometric(mean: np.ndarray, std: np.ndarray) -> Moments:
+    """The geometric mean of densities: precisions are averaged."""
+    precision = (std**-2).mean(axis=0)
+    return (mean / std**2).mean(axis=0) / precision, precision**-0.5
+
+
+POOLS: dict[str, Callable[[np.ndarray, np.ndarray], Moments] | None] = {
+    "mixture": None,
+    "normal with its moments": matched,
+    "mean of quantiles": of_quantiles,
+    "geometric mean of densities": geometric,
+}
+
+
+def judged(split: sysid.Split, name: str, mean: np.ndarray, std: np.ndarray) -> dict[str, float]:
+    """Scores in units of the standard deviation of the training half."""
+    unit = float(np.asarray(sysid.sysid.load(name).train.y).std())
+    if not (np.isfinite(mean).all() and np.isfinite(std).all()):
+        return {"standard_nll": sysid.LOST, "standard_rmse": np.inf, "standard_std": np.inf, "coverage": np.nan}
+    found = sysid.scores(np.asarray(split.test.y[sysid.WARM_UP :], float), mean, std)
+    return {
+        "standard_nll": round(min(found["nll"] - float(np.log(unit)), sysid.LOST), 4),
+        "standard_rmse": round(found["rmse"] / unit, 4),
+        "standard_std": round(float(np.median(std)) / unit, 4),
+        "coverage": round(found["coverage"], 4),
+    }
+
+
+def tries(names: list[str]) -> None:
+    """Run what is missing of the tries."""
+    table = common.Table("sysid_tries", ("candidate", "data", "quarter", "seed", "settings"))
+    for candidate, (name, number), seed in product(names, RUNS, SEEDS):
+        keys = {"candidate": candidate, "data": name, "quarter": number, "seed": seed, "settings": sysid.SAME}
+        if not table.has(**keys):
+            split, change = sysid.quarter(name, number), TRIES[candidate]
+            found = sysid.run_free(split, "network", seed, **change) if change else sysid.member(split, "network", seed)
+            about = {"seconds": round(float(found["seconds"]), 1), "commit": str(found["commit"])}
+            table.add(keys | judged(split, name, found["mean"][None], found["std"][None]) | about)
+
+
+def pools() -> None:
+    """Run what is missing of the pools."""
+    table = common.Table("sysid_pools", ("candidate", "data", "quarter", "settings"))
+    for candidate, name, number in product(POOLS, sysid.sysid.NAMES, range(4)):
+        keys = {"candidate": candidate, "data": name, "quarter": number, "settings": sysid.SAME}
+        if not table.has(**keys):
+            split = sysid.quarter(name, number)
+            every = [sysid.member(split, "network", seed) for seed in sysid.CANDIDATES[sysid.CHOSEN]]
+            mean, std = (np.stack([each[part] for each in every]) for part in ("mean", "std"))
+            if (pool := POOLS[candidate]) is not None:
+                mean, std = (part[None] for part in pool(mean, std))
+            table.add(keys | judged(split, name, mean, std) | {"commit": common.commit()})
+
+
+def a_few_iterations() -> dict[str, float]:
+    """Two models that have hardly learned anything, as one of every kind."""
+    split = sysid.halves("dryer")
+    found = [sysid.run_free(split, "network", seed, iterations=2) for seed in range(2)]
+    mean, std = (np.stack([each[part] for each in found]) for part in ("mean", "std"))
+    ways = {name: (mean, std) if pool is None else [part[None] for part in pool(mean, std)] for name, pool in POOLS.items()}
+    return {name: judged(split, "dryer", *way)["standard_nll"] for name, way in ways.items()}
+
+
+def main() -> None:
+    """Run what is missing."""
+    parser = common.parser(__doc__ or "")
+    parser.add_argument("--pools", action="store_true", help="other ways to make one forecast of several")
+    parser.add_argument("--only", nargs="+", choices=list(TRIES), default=list(TRIES), help="only these tries")
+    chosen = parser.parse_args()
+    if chosen.quick:
+        common.smoke(a_few_iterations)
+    elif chosen.pools:
+        pools()
+    else:
+        tries(chosen.only)
+
+
+if __name__ == "__main__":
+    main()
