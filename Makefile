@@ -51,7 +51,7 @@ test: .venv/dev
 
 # Types, doctests, and a few iterations of everything that is run by hand: two at a time, the long ones first.
 SMOKES := $(addprefix smoke/,examples/uncertain_forecast examples/learn_kink experiments/recipe experiments/kink \
-	experiments/filtering experiments/sysid experiments/uci)
+	experiments/filtering experiments/sysid experiments/sysid_tries experiments/uci)
 .PHONY: $(SMOKES) doctests
 
 $(SMOKES): smoke/%: .venv/dev
@@ -83,6 +83,8 @@ experiments: .venv/demo
 	$(BIN)/python experiments/filtering.py
 	$(BIN)/python experiments/sysid.py --select
 	$(BIN)/python experiments/sysid.py
+	$(BIN)/python experiments/sysid_tries.py
+	$(BIN)/python experiments/sysid_tries.py --pools
 	$(BIN)/python experiments/uci.py
 	$(BIN)/python scripts/result_tables.py
 

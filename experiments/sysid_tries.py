@@ -29,7 +29,6 @@ TRIES: dict[str, dict[str, Any]] = {
     "15 hidden units": {"hidden": (15,)},
     "linear start": {"linear_start": True},
     "judged to 100 steps": {"validation_horizons": (20, 50, 100)},
-    "16 windows a step": {"batch": 16},
 }
 RUNS = (("actuator", 1), ("actuator", 2), ("ballbeam", 1), ("ballbeam", 3), ("dryer", 2), ("tanks", 0), ("tanks", 1))
 SEEDS = (9, 13)

@@ -134,6 +134,18 @@ def behind(file: str) -> str:
     return table(["candidate", f"behind “{best}”"], [[name, summary(gap, "gap")] for name, gap in gaps.items() if name != best])
 
 
+def pools() -> str:
+    """Ways to make one forecast of several models: negative log likelihood per standard unit, and coverage."""
+    found, body = rows("sysid_pools"), []
+    sets = sorted({row["data"] for row in found})
+    for candidate in dict.fromkeys(row["candidate"] for row in found):
+        mine = [row for row in found if row["candidate"] == candidate]
+        each = [[row for row in mine if row["data"] == name] for name in sets]
+        means = [[np.mean([float(row[column]) for row in part]) for column in ("standard_nll", "coverage")] for part in each]
+        body.append([candidate, *[f"{nll:.3f}, {covered:.3f}" for nll, covered in means], summary(mine, "standard_nll")])
+    return table(["one forecast of several", *sets, "all"], body)
+
+
 def uci(file: str) -> str:
     """Regression with deep stochastic layers."""
     experiment, body = importlib.import_module("uci"), []
@@ -209,6 +221,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "behind": partial(behind, "sysid_quarters"),
     "mixed": partial(settings, "sysid_mixed"),
     "mixed behind": partial(behind, "sysid_mixed"),
+    "pools": pools,
+    "sysid tries": partial(settings, "sysid_tries"),
     "uci": partial(uci, "uci"),
     "uci long": partial(uci, "uci_long"),
     "uci curves": uci_curves,
