@@ -2,9 +2,10 @@
 PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
-# What float32 could break; the rest says the same in any precision.
+# What float32 could break, and the rooms right above; the rest says the same in any precision.
 NUMERICS := tests/methods $(addprefix tests/test_,$(addsuffix .py,linalg gaussian weights activations layers network inference \
 	objective checking review))
+SINGLE := $(filter-out tests/test_objective.py tests/test_checking.py,$(NUMERICS))  # these add up what the others compute
 PYTEST := $(BIN)/python -m pytest -q
 # Types and shapes are checked while tests run, which takes time: of each room by its own tests, in one precision.
 TYPED := $(PYTEST) --jaxtyping-packages=prodssm,beartype.beartype
@@ -28,15 +29,15 @@ test: export JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES := -1
 
 # Each stamp stands for one set of extras, installed once and again only when the requirements change.
 .venv/demo: .venv/made pyproject.toml constraints.txt
-	$(PIP) install -e '.[plot]' -c constraints.txt
+	$(PIP) install --no-compile -e '.[plot]' -c constraints.txt
 	touch $@
 
 .venv/dev: .venv/made pyproject.toml constraints.txt
-	$(PIP) install -e '.[plot,dev]' -c constraints.txt
+	$(PIP) install --no-compile -e '.[plot,dev]' -c constraints.txt
 	touch $@
 
 .venv/bench: .venv/made pyproject.toml constraints.txt
-	$(PIP) install -e '.[plot,bench]' -c constraints.txt
+	$(PIP) install --no-compile -e '.[plot,bench]' -c constraints.txt
 	touch $@
 
 demo: .venv/demo
@@ -46,7 +47,7 @@ test: .venv/dev
 	$(BIN)/ruff check .
 	$(LIGHTLY) $(TYPED_UPSTAIRS) -n 2 tests $(addprefix --ignore=,$(NUMERICS))
 	$(LIGHTLY) $(TYPED) -n 2 $(NUMERICS)
-	$(LIGHTLY) PRODSSM_TEST_BITS=32 $(PYTEST) -n 2 $(NUMERICS)
+	$(LIGHTLY) PRODSSM_TEST_BITS=32 $(PYTEST) -n 2 $(SINGLE)
 	$(MAKE) --no-print-directory -j 2 doctests lint $(SMOKES)
 
 # Types, doctests, and a few iterations of everything that is run by hand: two at a time, the long ones first.

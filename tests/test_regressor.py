@@ -58,7 +58,8 @@ def same(first, second):
 
 
 CHECKED = """
-import sys, warnings
+import gc, sys, warnings
+gc.set_threshold(200_000, 50, 100)  # as in conftest.py
 sys.path.insert(0, {tests!r})
 warnings.simplefilter("ignore")  # of checks that scikit-learn itself skips
 from sklearn.utils.estimator_checks import check_estimator
