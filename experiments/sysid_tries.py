@@ -1,8 +1,8 @@
 """Real systems: what else was tried, on training halves alone, and did not become a candidate of experiments/sysid.py.
 
 Tries are changes of settings. Two models with each run free over some of the quarters that the models have not learned from,
-as in `sysid.py --select`: those quarters where the usual models are most wrong or most unsure, and one of the dryer. They are
-scored one by one, not as a mixture. Pools are other ways to make one forecast of the chosen models: normal distributions with
+as in `sysid.py --select`: mostly quarters where the usual models are wrong or too sure, which flatters all that is tried. They
+are scored one by one, not as a mixture. Pools are other ways to make one forecast of the chosen models: normal distributions with
 the moments of their mixture, with the means of their means and deviations (that is, of their quantiles), or with the density
 that is the geometric mean of theirs.
 

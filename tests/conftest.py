@@ -21,7 +21,7 @@ jax.config.update("jax_numpy_dtype_promotion", "strict")
 # The oracles multiply small matrices many times: threads only wait for each other.
 threadpoolctl.threadpool_limits(1, user_api="blas")
 
-# Tracing makes many small objects that live long: to look through them as often as usual takes an eighth of all time.
+# Tracing makes many small objects that live long: do not look through them as often as usual.
 gc.set_threshold(200_000, 50, 100)
 
 # Tests in every folder say `from oracles import ...`.
