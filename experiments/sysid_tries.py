@@ -2,9 +2,9 @@
 
 Tries are changes of settings. Two models with each run free over some of the quarters that the models have not learned from,
 as in `sysid.py --select`: mostly quarters where the usual models are wrong or too sure, which flatters all that is tried. They
-are scored one by one, not as a mixture. Pools are other ways to make one forecast of the chosen models: normal distributions with
-the moments of their mixture, with the means of their means and deviations (that is, of their quantiles), or with the density
-that is the geometric mean of theirs.
+are scored one by one, not as a mixture. Pools are other ways to make one forecast of the chosen models: normal distributions
+with the moments of their mixture, with the means of their means and deviations (that is, of their quantiles), or with the
+density that is the geometric mean of theirs.
 
     python experiments/sysid_tries.py            resumes; rows go to results/sysid_tries.csv
     python experiments/sysid_tries.py --pools    resumes; rows go to results/sysid_pools.csv
