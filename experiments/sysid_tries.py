@@ -27,7 +27,8 @@ TRIES: dict[str, dict[str, Any]] = {
     "as usual": {},
     "no residual link": {"residual": False},
     "15 hidden units": {"hidden": (15,)},
-    "linear start": {"linear_start": True},
+    "linear start, full steps": {"linear_start": True, "warm_up": 0.0},
+    "linear start, rate rises": {"linear_start": True},
     "judged to 100 steps": {"validation_horizons": (20, 50, 100)},
 }
 RUNS = (("actuator", 1), ("actuator", 2), ("ballbeam", 1), ("ballbeam", 3), ("dryer", 2), ("tanks", 0), ("tanks", 1))

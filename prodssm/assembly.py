@@ -164,6 +164,11 @@ def _as_sure_as(network: Network, inputs: Float[np.ndarray, "n i"], noise: Float
         return network
     # Some of the points tell the mean; all of a long series would need memory for each.
     points = jnp.asarray(inputs[:: max(1, len(inputs) // CLOUD)], network.linears[0].weight.dtype)
-    spread = jax.vmap(lambda at: jnp.diag(moments(network, Gaussian.certain(at)).noise))(points)
-    worst = float((np.asarray(spread, float).mean(axis=0) / noise).max())
+    worst = float((np.asarray(_noises(network, points), float).mean(axis=0) / noise).max())
     return network.calmer(min(1.0, 1 / worst))
+
+
+@eqx.filter_jit
+def _noises(network: Network, points: Float[Array, "n i"]) -> Float[Array, "n o"]:
+    """How noisy the outputs of a network are at certain inputs."""
+    return jax.vmap(lambda at: jnp.diag(moments(network, Gaussian.certain(at)).noise))(points)

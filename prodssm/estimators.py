@@ -57,6 +57,7 @@ from prodssm.training import Data, History, Recipe, described, stages_of, train,
 from prodssm.units import Units
 
 CHECK_STEPS, CHECK_SAMPLES = 20, 400  # of the small check at the end of a fit
+GENTLE = 0.2  # of the iterations: how long the learning rate rises if the start is a fitted model
 
 
 class ProDSSM(BaseEstimator):
@@ -105,6 +106,8 @@ class ProDSSM(BaseEstimator):
         seed: Seed of all randomness.
         variance_rate: How many times faster the logarithms of variances are learned than all else. Training that stops early
             leaves them close to where they began, and the model less sure than it might be.
+        warm_up: Share of the iterations over which the learning rate rises; None: a fifth for a model that starts as the linear
+            one, which full steps would take apart, none for others.
 
     Attributes:
         ssm_: The learned `StateSpaceModel`, in standardised units.
@@ -155,6 +158,7 @@ class ProDSSM(BaseEstimator):
         progress: bool = True,
         seed: int = 0,
         variance_rate: float = 1.0,
+        warm_up: float | None = None,
     ):
         """Store the settings as they are; `fit` checks them."""
         self.latent_dim, self.hidden, self.activation, self.weights = latent_dim, hidden, activation, weights
@@ -168,7 +172,7 @@ class ProDSSM(BaseEstimator):
         self.linear_start, self.restarts = linear_start, restarts
         self.noise_floor, self.order, self.rank, self.samples = noise_floor, order, rank, samples
         self.checkpoint, self.progress, self.seed = checkpoint, progress, seed
-        self.variance_rate = variance_rate
+        self.variance_rate, self.warm_up = variance_rate, warm_up
 
     # ------------------------------------------------------------------ learning
 
@@ -210,9 +214,11 @@ class ProDSSM(BaseEstimator):
         for restart in range(self.restarts):
             start = assemble(settings, columns, self.units_.controls, noise, key=jr.key(self.seed + 1_000_003 * restart))
             self._require_room(start, training)
+            chosen = recipe
             if self.linear_start and restart % 2 == 0 and settings.emission == "linear":
                 start = acquainted(start, training)
-            found, history, last = self._train(start, recipe, training, judged, restart)
+                chosen = recipe if self.warm_up is not None else replace(recipe, warm_up=GENTLE)
+            found, history, last = self._train(start, chosen, training, judged, restart)
             seen = last.validation or (last.objective if comparable else last.objective[-1:])
             reached = max((value for value in seen if np.isfinite(value)), default=-np.inf)
             if restart == 0 or reached > best:
@@ -269,8 +275,9 @@ class ProDSSM(BaseEstimator):
                 raise TypeError(f"{name} must be a tuple of numbers of steps such as (1, 5), got {steps!r}")
         names = ("iterations", "learning_rate", "variance_rate", "schedule", "prior_weight")
         names += ("batch", "window", "patience", "calibrate")
-        objective = Objective(horizons, self.objective, _plain(self.stride))
-        return Recipe(objective=objective, judged=judged, **{name: _plain(getattr(self, name)) for name in names})
+        settings = {name: _plain(getattr(self, name)) for name in names}
+        settings["warm_up"] = 0.0 if self.warm_up is None else _plain(self.warm_up)
+        return Recipe(objective=Objective(horizons, self.objective, _plain(self.stride)), judged=judged, **settings)
 
     def _settings(self, y_size: int) -> Settings:
         return Settings(

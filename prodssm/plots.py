@@ -6,7 +6,7 @@ They need matplotlib (`pip install 'prodssm[plot]'`). Bands are central 95 % int
 from typing import Any
 
 import numpy as np
-from scipy import stats
+from scipy import special
 
 from prodssm.checking import MEAN_TOLERANCE, STD_TOLERANCE, Check
 from prodssm.checks import require_integer
@@ -167,7 +167,7 @@ def plot_pit(pit: Any, bins: int = 10, ax: Any = None) -> Any:
     if not values.size or values.min() < 0 or values.max() > 1:
         raise ValueError("pit must hold values between 0 and 1, see prodssm.metrics.pit")
     ax = _axes(ax)
-    low, high = stats.binom.interval(PROBABILITY, values.size, 1 / bins)
+    low, high = np.ceil(special.bdtrik([(1 - PROBABILITY) / 2, (1 + PROBABILITY) / 2], values.size, 1 / bins))
     ax.hist(values, bins=bins, range=(0, 1), color="C0", alpha=0.7, rwidth=0.95)
     ax.axhspan(low, high, color="k", alpha=0.12, lw=0, label="95 % if calibrated")
     ax.axhline(values.size / bins, color="k", lw=0.8, ls="--")

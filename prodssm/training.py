@@ -83,6 +83,8 @@ class Recipe:
         judged: Horizons by which the held-out part is foreseen; None takes those of the objective.
         calibrate: Whether a held-out part also says how large the process noise is.
         variance_rate: How many times faster the logarithms of variances are learned than all else.
+        warm_up: Share of the iterations over which the learning rate rises. Adam's first steps move every parameter by the
+            whole rate, whatever its gradient, which takes apart a model that starts out fitted.
     """
 
     iterations: int = 500
@@ -97,6 +99,7 @@ class Recipe:
     judged: tuple[int, ...] | None = None
     calibrate: bool = True
     variance_rate: float = 1.0
+    warm_up: float = 0.0
 
     def check(self) -> "Recipe":
         """Itself, or an error."""
@@ -109,6 +112,9 @@ class Recipe:
         require_number("prior_weight", self.prior_weight)
         if self.prior_weight < 0:
             raise ValueError(f"prior_weight must not be negative, got {self.prior_weight}")
+        require_number("warm_up", self.warm_up)
+        if not 0 <= self.warm_up <= 1:
+            raise ValueError(f"warm_up must be a share between 0 and 1, got {self.warm_up}")
         if self.schedule not in SCHEDULES:
             raise ValueError(f"schedule must be one of {', '.join(SCHEDULES)}; got {self.schedule!r}")
         if self.batch is not None:
@@ -126,11 +132,19 @@ class Recipe:
 
     def optimiser(self) -> optax.GradientTransformation:
         """Adam behind a clipped gradient."""
-        rate = self.learning_rate
-        if self.schedule == "cosine":
-            rate = optax.cosine_decay_schedule(self.learning_rate, self.iterations, alpha=0.01)
-        usual = optax.chain(optax.clip_by_global_norm(self.clip), optax.adam(rate))
+        usual = optax.chain(optax.clip_by_global_norm(self.clip), optax.adam(self.rate()))
         return usual if self.variance_rate == 1 else optax.chain(usual, optax.stateless(self._hurried))
+
+    def rate(self) -> float | optax.Schedule:
+        """The learning rate: one number, or one for each iteration from 0 on."""
+        if self.schedule == "cosine":
+            falling = optax.cosine_decay_schedule(self.learning_rate, self.iterations, alpha=0.01)
+        elif self.warm_up:
+            falling = optax.constant_schedule(self.learning_rate)
+        else:
+            return self.learning_rate
+        rising = round(self.warm_up * self.iterations)
+        return (lambda n: falling(n) * jnp.minimum((n + 1) / rising, 1.0)) if rising else falling
 
     def _hurried(self, updates: Any, _: Any = None) -> Any:
         """Adam moves a parameter by at most its rate, and logarithms have further to go than weights."""

@@ -231,6 +231,7 @@ def test_series_that_do_not_fit_together_are_refused(make, said):
         ({"restarts": 0}, "restarts must be at least 1"),
         ({"validation_horizons": ()}, "validation_horizons must be one or more"),
         ({"calibrate": "no"}, "calibrate must be True or False"),
+        ({"warm_up": 2.0}, "warm_up must be a share"),
         ({"linear_start": 2}, "linear_start must be True or False"),
         ({"refine": 0}, "refine must be at least 1"),
         ({"rank": 0}, "rank must be at least 1"),
@@ -905,12 +906,17 @@ def test_an_interrupted_fit_keeps_its_best_model_and_resumes_from_its_checkpoint
         trained(wave(seed=1), checkpoint=tmp_path / "run")
 
 
-def test_every_other_restart_begins_as_a_linear_model(monkeypatch):
-    made, original = [], estimators.acquainted
-    monkeypatch.setattr(estimators, "acquainted", lambda model, series: made.append(1) or original(model, series))
+@pytest.mark.parametrize(("given", "rising"), [(None, [0.2, 0.0, 0.2]), (0.5, [0.5, 0.5, 0.5])])
+def test_every_other_restart_begins_as_a_linear_model_and_goes_gently(given, rising, monkeypatch):
+    made, risen = [], []
+    acquainted, train = estimators.acquainted, estimators.train
+    monkeypatch.setattr(estimators, "acquainted", lambda model, series: made.append(1) or acquainted(model, series))
+    monkeypatch.setattr(estimators, "train", lambda *a, **k: risen.append(a[2].warm_up) or train(*a, **k))
     monkeypatch.setattr(ps.ProDSSM, "_check_quietly", lambda *_: None)
-    ps.ProDSSM(**(CHEAP | {"iterations": 1}), emission="linear", latent_dim=2, restarts=3).fit(wave())
+    settings: dict[str, Any] = CHEAP | {"iterations": 1, "warm_up": given, "restarts": 3}
+    ps.ProDSSM(**settings, emission="linear", latent_dim=2).fit(wave())
     assert len(made) == 2
+    assert risen == rising
 
 
 def test_restarts_keep_the_best_and_one_that_fails_is_not_the_best(monkeypatch):

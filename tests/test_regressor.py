@@ -64,7 +64,7 @@ sys.path.insert(0, {tests!r})
 warnings.simplefilter("ignore")  # of checks that scikit-learn itself skips
 from sklearn.utils.estimator_checks import check_estimator
 from test_regressor import small
-check_estimator(small(members=2))
+check_estimator(small())
 """
 
 

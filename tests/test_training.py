@@ -6,7 +6,7 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
-from typing import cast
+from typing import Any, cast
 
 import equinox as eqx
 import jax
@@ -69,6 +69,20 @@ def test_variances_can_be_learned_faster_than_all_else():
         assert np.allclose(fast.bias_log_var, 5 * slow.bias_log_var)
         assert same((fast.weight, fast.bias), (slow.weight, slow.bias))
     assert same((hurried.initial_mean, hurried.initial_root), (usual.initial_mean, usual.initial_root))
+
+
+@pytest.mark.parametrize("schedule", ["constant", "cosine"])
+def test_the_learning_rate_rises_over_a_share_of_the_iterations(schedule):
+    recipe = replace(RECIPE, schedule=schedule, iterations=100, warm_up=0.2, learning_rate=0.5)
+    usual, gentle = replace(recipe, warm_up=0.0).rate(), recipe.rate()
+    assert callable(gentle)
+    for n in (0, 1, 10, 19, 20, 50, 99):
+        full = usual(n) if callable(usual) else usual
+        assert gentle(n) == pytest.approx(float(full) * min((n + 1) / 20, 1.0))
+
+
+def test_no_iterations_to_rise_over_is_no_rise():
+    assert float(cast(Any, replace(RECIPE, iterations=2, warm_up=0.2, learning_rate=0.5).rate())(0)) == 0.5
 
 
 def test_another_prior_weight_is_learned_without_compiling_again(monkeypatch):
@@ -213,6 +227,8 @@ def _cut(recipe, iterations, **more):
         {"iterations": 0},
         {"learning_rate": -1.0},
         {"variance_rate": 0.0},
+        {"warm_up": 1.5},
+        {"warm_up": -0.1},
         {"clip": 0.0},
         {"prior_weight": -0.1},
         {"schedule": "steps"},
