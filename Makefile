@@ -7,6 +7,8 @@ NUMERICS := tests/methods $(addprefix tests/test_,$(addsuffix .py,linalg gaussia
 	objective checking review))
 SINGLE := $(filter-out tests/test_objective.py tests/test_checking.py,$(NUMERICS))  # these add up what the others compute
 PYTEST := $(BIN)/python -m pytest -q
+# What is traced for one test of a file serves the others.
+TWO := -n 2 --dist loadfile
 # Types and shapes are checked while tests run, which takes time: of each room by its own tests, in one precision.
 TYPED := $(PYTEST) --jaxtyping-packages=prodssm,beartype.beartype
 UPSTAIRS := $(addprefix prodssm.,answers assembly checking datasets estimators frames metrics mixture persistence plots \
@@ -45,9 +47,9 @@ demo: .venv/demo
 
 test: .venv/dev
 	$(BIN)/ruff check .
-	$(LIGHTLY) $(TYPED_UPSTAIRS) -n 2 tests $(addprefix --ignore=,$(NUMERICS))
-	$(LIGHTLY) $(TYPED) -n 2 $(NUMERICS)
-	$(LIGHTLY) PRODSSM_TEST_BITS=32 $(PYTEST) -n 2 $(SINGLE)
+	$(LIGHTLY) $(TYPED_UPSTAIRS) $(TWO) tests $(addprefix --ignore=,$(NUMERICS))
+	$(LIGHTLY) $(TYPED) $(TWO) $(NUMERICS)
+	$(LIGHTLY) PRODSSM_TEST_BITS=32 $(PYTEST) $(TWO) $(SINGLE)
 	$(MAKE) --no-print-directory -j 2 doctests lint $(SMOKES)
 
 # Types, doctests, and a few iterations of everything that is run by hand: two at a time, the long ones first.

@@ -1,5 +1,7 @@
 """Symmetric matrices, their roots and what is solved with them: the only file that factorises."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -26,6 +28,8 @@ def safe_sqrt(x: Float[Array, "..."]) -> Float[Array, "..."]:
     return jnp.where(positive, jnp.sqrt(jnp.where(positive, x, 1.0)), 0.0)
 
 
+# Compiled as a whole where nothing else is; inlined where something is.
+@partial(jax.jit, static_argnames=("definite", "jitter"), inline=True)
 def cholesky(cov: Float[Array, "n n"], *, definite: bool = False, jitter: float = 0.0) -> Float[Array, "n n"]:
     r"""Lower root of a positive semi-definite matrix: `root @ root.T` equals `cov` up to rounding.
 

@@ -1,6 +1,7 @@
 """Networks: layers in order, their mean function, weights drawn from them, and the flat view of all weights."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import equinox as eqx
@@ -264,4 +265,10 @@ def _log_variances(name: str, values: Sequence[Any] | None, means: Sequence[Arra
             raise ValueError(f"{name}[{l}] must have shape {mean.shape} like its means, got {var.shape}")
         require_variances(f"{name}[{l}]", var)
     # The logarithm of zero is a fine number to store, but its slope is not one to multiply with.
-    return [jnp.where(var > 0, jnp.log(jnp.where(var > 0, var, 1.0)), -jnp.inf) for var in found]
+    return [_log(var) for var in found]
+
+
+@partial(jax.jit, inline=True)
+def _log(var: Array) -> Array:
+    positive = var > 0
+    return jnp.where(positive, jnp.log(jnp.where(positive, var, 1.0)), -jnp.inf)
