@@ -2,7 +2,9 @@
 
 One call takes the moments of the state to the moments of the next observation: transition network, process noise, emission
 network, each with one hidden layer, and D = state = observation = hidden width. Uncertain weights in the transition, certain
-ones in the emission. Compilation is not counted, all contenders of one D are measured in turns.
+ones in the emission. Compilation is not counted, all contenders of one D are measured in turns. Below D = 128 a call does 16
+steps, as a filter does many, and a sixteenth of it is printed: waking JAX up takes longer than such a step, and how much longer
+depends on the machine. (PyTorch is called step by step, which is how it is used.)
 
 Monte Carlo appears in three prices. `weights` draws S particles from the moments and weights for each of them; `fixed` leaves
 the drawing of weights out (they are handed in); `outputs` draws the layers' outputs instead, which has the same distribution,
@@ -25,6 +27,7 @@ from prodssm.methods.moments import DEFAULT_ORDER, moments
 PROCESS_VAR = 0.01
 SIZES = (8, 16, 32, 64, 128, 256, 512)
 LARGEST_BYTES = 3 * 2**30
+LITTLE = 1e-6  # what one step in a call tells the next
 
 
 def problem(size: int) -> tuple[ps.Network, ps.Network, ps.Gaussian]:
@@ -149,18 +152,47 @@ def matrix_chain(matrix: jax.Array, *, count: int) -> jax.Array:
     return matrix
 
 
-def ready(function: Callable, networks: tuple[ps.Network, ...], *arguments: Any) -> tuple[Callable[[], Any], int]:
+def steps_per_call(size: int) -> int:
+    """How many steps one call does."""
+    return 16 if size < 128 else 1
+
+
+def nudged(start: Any, found: Any) -> Any:
+    """Where the next step of a call begins: almost where the last one did, but not before it is done."""
+    mean, cov = LITTLE * found[0], LITTLE * found[1]
+    if isinstance(start, ps.JointGaussian):
+        return ps.JointGaussian(nudged(start.state, found), start.cross, start.weights)
+    return ps.Gaussian(start.mean + mean, start.cov + cov) if isinstance(start, ps.Gaussian) else start + mean[None, :]
+
+
+def ready(function: Callable, networks: tuple[ps.Network, ...], start: Any, *more: Any) -> tuple[Callable[[], Any], int]:
     """A compiled function of plain arrays, and its peak bytes.
 
     The networks are constants of the compiled function, as in any loop over time, so that no contender pays for unpacking
     Python objects or for the exponential of its log variances.
     """
-    leaves, tree = jax.tree.flatten(arguments)
-    compiled = jax.jit(lambda *flat: function(*networks, *jax.tree.unflatten(tree, flat)))
+    leaves, tree = jax.tree.flatten((start, more))
+    steps = steps_per_call(jax.tree.leaves(start)[0].shape[-1])
+
+    def call(*flat: Any) -> Any:
+        start, more = jax.tree.unflatten(tree, flat)
+        found = function(*networks, start, *more)
+        return jax.lax.fori_loop(1, steps, lambda n, found: function(*networks, *after(n, start, found, more)), found)
+
+    def after(n: jax.Array, start: Any, found: Any, more: Any) -> Any:
+        if not networks:
+            return (found,)
+        return nudged(start, found), *(jr.fold_in(each, n) if _is_key(each) else each for each in more)
+
+    compiled = jax.jit(call)
     found = compiled.lower(*leaves).compile().memory_analysis()
     constants = sum(leaf.nbytes for leaf in jax.tree.leaves(networks) if hasattr(leaf, "nbytes"))
     peak = found.argument_size_in_bytes + found.output_size_in_bytes + found.temp_size_in_bytes + constants
     return lambda: compiled(*leaves), peak
+
+
+def _is_key(value: Any) -> bool:
+    return isinstance(value, jax.Array) and jnp.issubdtype(value.dtype, jax.dtypes.prng_key)
 
 
 def contenders(size: int, *, with_torch: bool, quick: bool) -> dict[str, tuple[Callable[[], Any], int | None]]:
@@ -261,7 +293,9 @@ def main() -> None:
         times: dict[str, float] = {}
         for ours in (True, False):
             group = {name: run for name, (run, _) in found.items() if name.startswith("torch") != ours}
-            times |= common.interleaved(group, seconds=0.2 if chosen.quick else 0.5) if group else {}
+            steps = steps_per_call(size) if ours else 1
+            measured = common.interleaved(group, seconds=0.2 if chosen.quick else 0.5) if group else {}
+            times |= {name: seconds / steps for name, seconds in measured.items()}
         for name, seconds in times.items():
             rows.append({"D": size, "name": name, "seconds": seconds, "bytes": found[name][1]})
             printer.row(**rows[-1])
