@@ -4,7 +4,7 @@ One call takes the moments of the state to the moments of the next observation: 
 network, each with one hidden layer, and D = state = observation = hidden width. Uncertain weights in the transition, certain
 ones in the emission. Compilation is not counted, all contenders of one D are measured in turns. Below D = 128 a call does 16
 steps, as a filter does many, and a sixteenth of it is printed: waking JAX up takes longer than such a step, and how much longer
-depends on the machine. (PyTorch is called step by step, which is how it is used.)
+depends on the machine (`--single` counts it). PyTorch is called step by step, which is how it is used.
 
 Monte Carlo appears in three prices. `weights` draws S particles from the moments and weights for each of them; `fixed` leaves
 the drawing of weights out (they are handed in); `outputs` draws the layers' outputs instead, which has the same distribution,
@@ -27,6 +27,7 @@ from prodssm.methods.moments import DEFAULT_ORDER, moments
 PROCESS_VAR = 0.01
 SIZES = (8, 16, 32, 64, 128, 256, 512)
 LARGEST_BYTES = 3 * 2**30
+STEPS = 16  # per call, where a step takes less time than to begin a call
 LITTLE = 1e-6  # what one step in a call tells the next
 
 
@@ -152,11 +153,6 @@ def matrix_chain(matrix: jax.Array, *, count: int) -> jax.Array:
     return matrix
 
 
-def steps_per_call(size: int) -> int:
-    """How many steps one call does."""
-    return 16 if size < 128 else 1
-
-
 def nudged(start: Any, found: Any) -> Any:
     """Where the next step of a call begins: almost where the last one did, but not before it is done."""
     mean, cov = LITTLE * found[0], LITTLE * found[1]
@@ -165,14 +161,15 @@ def nudged(start: Any, found: Any) -> Any:
     return ps.Gaussian(start.mean + mean, start.cov + cov) if isinstance(start, ps.Gaussian) else start + mean[None, :]
 
 
-def ready(function: Callable, networks: tuple[ps.Network, ...], start: Any, *more: Any) -> tuple[Callable[[], Any], int]:
-    """A compiled function of plain arrays, and its peak bytes.
+def ready(
+    function: Callable, networks: tuple[ps.Network, ...], start: Any, *more: Any, steps: int
+) -> tuple[Callable[[], Any], int]:
+    """A compiled function of plain arrays that does so many steps, and its peak bytes.
 
     The networks are constants of the compiled function, as in any loop over time, so that no contender pays for unpacking
     Python objects or for the exponential of its log variances.
     """
     leaves, tree = jax.tree.flatten((start, more))
-    steps = steps_per_call(jax.tree.leaves(start)[0].shape[-1])
 
     def call(*flat: Any) -> Any:
         start, more = jax.tree.unflatten(tree, flat)
@@ -195,22 +192,22 @@ def _is_key(value: Any) -> bool:
     return isinstance(value, jax.Array) and jnp.issubdtype(value.dtype, jax.dtypes.prng_key)
 
 
-def contenders(size: int, *, with_torch: bool, quick: bool) -> dict[str, tuple[Callable[[], Any], int | None]]:
+def contenders(size: int, steps: int, *, with_torch: bool, quick: bool) -> dict[str, tuple[Callable[[], Any], int | None]]:
     """Everything that is measured at one size."""
     transition, emission, belief = problem(size)
-    networks = transition, emission
+    networks, made = (transition, emission), partial(ready, steps=steps)
     found: dict[str, tuple[Callable[[], Any], int | None]] = {}
-    found["limit"] = ready(partial(matrix_chain, count=8), (), jnp.eye(size) * 0.9 + 0.1 / size)
+    found["limit"] = made(partial(matrix_chain, count=8), (), jnp.eye(size) * 0.9 + 0.1 / size)
     for order in [DEFAULT_ORDER] if quick else sorted({1, 2, DEFAULT_ORDER}):
         name = "local" if order == DEFAULT_ORDER else f"local, order {order}"
-        found[name] = ready(partial(deterministic, order=order), networks, belief)
+        found[name] = made(partial(deterministic, order=order), networks, belief)
     if size <= 256:
         joint = correlated(belief, transition.weights)
-        found["global"] = ready(deterministic, networks, joint)
+        found["global"] = made(deterministic, networks, joint)
     if size <= 32 and not quick:
         weights = transition.weights
         dense = ps.DenseWeights(weights.mean, covariance=weights.cov(), shapes=weights.shapes)
-        found["global, dense"] = ready(deterministic, networks, correlated(belief, dense))
+        found["global, dense"] = made(deterministic, networks, correlated(belief, dense))
     for samples in [size] if quick else sorted({size, 128, 1024}):
         particles = belief.sample(key=jr.key(1), shape=(samples,))
         label = "D" if samples == size else str(samples)
@@ -221,7 +218,7 @@ def contenders(size: int, *, with_torch: bool, quick: bool) -> dict[str, tuple[C
             drawn = draw_weights(transition, samples, jr.key(2)) if how == "fixed" else None
             step = partial(monte_carlo, how=how, samples=samples)
             begin = particles if how == "outputs" else belief
-            found[f"jax {how}, S={label}"] = ready(step, networks, begin, jr.key(3), drawn)
+            found[f"jax {how}, S={label}"] = made(step, networks, begin, jr.key(3), drawn)
             if with_torch:
                 found[f"torch {how}, S={label}"] = torch_monte_carlo(transition, emission, belief, particles, how), None
     return found
@@ -281,6 +278,7 @@ def main() -> None:
     """Measure, print, plot."""
     options = common.parser(__doc__ or "")
     options.add_argument("--no-torch", action="store_true", help="leave PyTorch out")
+    options.add_argument("--single", action="store_true", help="one step per call at every D")
     options.add_argument("--sizes", type=int, nargs="+", help="values of D")
     chosen = options.parse_args()
     printer = common.Printer(chosen)
@@ -288,14 +286,14 @@ def main() -> None:
     printer.row(benchmark="one_step", order=DEFAULT_ORDER, dtype="float32", **common.machine())
     rows: list[dict[str, Any]] = []
     for size in sizes:
-        found = contenders(size, with_torch=not chosen.no_torch, quick=chosen.quick)
+        steps = STEPS if size < 128 and not chosen.single else 1
+        found = contenders(size, steps, with_torch=not chosen.no_torch, quick=chosen.quick)
         # PyTorch's threads keep spinning after a call and would take the cores from whoever comes next: groups of their own.
         times: dict[str, float] = {}
         for ours in (True, False):
             group = {name: run for name, (run, _) in found.items() if name.startswith("torch") != ours}
-            steps = steps_per_call(size) if ours else 1
             measured = common.interleaved(group, seconds=0.2 if chosen.quick else 0.5) if group else {}
-            times |= {name: seconds / steps for name, seconds in measured.items()}
+            times |= {name: seconds / (steps if ours else 1) for name, seconds in measured.items()}
         for name, seconds in times.items():
             rows.append({"D": size, "name": name, "seconds": seconds, "bytes": found[name][1]})
             printer.row(**rows[-1])

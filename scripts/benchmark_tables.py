@@ -196,7 +196,9 @@ thread costs more than a matrix product of 128 by 128, which blurs the small siz
 What the paper's runtime figure shows: D = state = observation = hidden width, one hidden layer in transition and
 emission. Monte Carlo with S = D particles draws weights for every particle, or is handed them ("without weight
 sampling"), or draws layer outputs instead, which is the cheapest Monte Carlo there is ("cheapest"). "Matrix products"
-is a chain of eight products of D by D matrices, the same number as the rule needs.
+is a chain of eight products of D by D matrices, the same number as the rule needs. Below D = 128 a call in JAX does
+sixteen steps, as a filter does many: to begin a call takes longer than such a step. With one step per call (`--single`)
+the ratios at small D are those of the calls as much as of the steps, and change with the machine.
 
 {one_step}
 
