@@ -37,7 +37,7 @@ from prodssm.datasets import sysid
 
 KINDS: dict[str, dict[str, Any]] = {
     "network": {"hidden": (50,), "linear_start": False},
-    "linear": {"hidden": (), "linear_start": True},
+    "linear": {"hidden": (), "linear_start": True, "warm_up": 0.2},
 }
 USUAL: dict[str, Any] = {
     "latent_dim": 4,
@@ -73,8 +73,11 @@ CANDIDATES |= {
 CHOSEN = "eighths, variance_rate=5.0"  # as --select found
 WARM_UP = 50  # samples of the test half that the filter may see
 LOST = 5.0  # what a run counts at most
-SAME = hashlib.sha256(repr((KINDS, USUAL, MODELS, WARM_UP)).encode()).hexdigest()[:8]  # other settings, other files and rows
-KEPT = Path(__file__).parent.parent / "output" / f"sysid-{SAME}"
+# Other settings, other files and rows.
+SAME = {
+    kind: hashlib.sha256(repr((settings, USUAL, MODELS, WARM_UP)).encode()).hexdigest()[:8] for kind, settings in KINDS.items()
+}
+KEPT = Path(__file__).parent.parent / "output"
 
 
 class Split(NamedTuple):
@@ -135,9 +138,9 @@ def run_free(split: Split, kind: str, seed: int, **changed: Any) -> dict[str, An
 
 def member(split: Split, kind: str, seed: int) -> dict[str, Any]:
     """The free run of one model, from the file if it is there already."""
-    path = KEPT / f"{split.name}-{kind}-{seed}.npz"
+    path = KEPT / f"sysid-{SAME[kind]}" / f"{split.name}-{kind}-{seed}.npz"
     if not path.exists():
-        KEPT.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
         found = run_free(split, kind, seed)
         with (part := path.with_suffix(".part")).open("wb") as file:
             np.savez(file, **found)
@@ -185,13 +188,13 @@ def select(names: Sequence[str]) -> None:
         split = quarter(name, number)
         spread = float(np.log(np.asarray(sysid.load(name).train.y).std()))
         for candidate in CANDIDATES:
-            keys = {"candidate": candidate, "data": name, "quarter": number, "settings": SAME}
+            keys = {"candidate": candidate, "data": name, "quarter": number, "settings": SAME["network"]}
             if not table.has(**keys):
                 found = mix(split, "network", candidate)
                 standard = round(min(found["nll"] - spread, LOST), 4)
                 table.add(keys | {"standard_nll": standard, **found})
     for candidate in CANDIDATES:
-        rows = [row for row in table.rows if (row["candidate"], row["settings"]) == (candidate, SAME)]
+        rows = [row for row in table.rows if (row["candidate"], row["settings"]) == (candidate, SAME["network"])]
         found = [float(row["standard_nll"]) for row in rows]
         common.say(f"{candidate:30} {common.mean_and_error(found)} of {len(found)}")
 
@@ -224,7 +227,7 @@ def main() -> None:
         return
     table = common.Table("sysid", ("data", "kind", "candidate", "settings"))
     for name, kind in product(chosen.data, KINDS):
-        keys = {"data": name, "kind": kind, "candidate": CHOSEN, "settings": SAME}
+        keys = {"data": name, "kind": kind, "candidate": CHOSEN, "settings": SAME[kind]}
         if not table.has(**keys):
             split = halves(name)
             table.add(keys | mix(split, kind, CHOSEN) | {"constant_rmse": round(constant(split), 4)})

@@ -10,7 +10,7 @@ density that is the geometric mean of theirs.
     python experiments/sysid_tries.py --pools    resumes; rows go to results/sysid_pools.csv
     python experiments/sysid_tries.py --quick
 
-With --only, only some of the tries: for several processes side by side.
+With --only, only some of the tries, with --data, only some of the sets: for several processes side by side.
 """
 
 from collections.abc import Callable
@@ -23,12 +23,20 @@ import sysid
 
 Moments = tuple[np.ndarray, np.ndarray]
 
+FAR: dict[str, Any] = {
+    "horizons": (1, 10, 50, 200),
+    "validation_horizons": (1, 10, 50),
+    "window": 250,
+    "stride": 20,
+    "batch": 2,
+}
 TRIES: dict[str, dict[str, Any]] = {
     "as usual": {},
     "no residual link": {"residual": False},
     "15 hidden units": {"hidden": (15,)},
     "linear start, full steps": {"linear_start": True, "warm_up": 0.0},
     "linear start, rate rises": {"linear_start": True},
+    "the same with horizons to 200": {"linear_start": True} | FAR,
     "judged to 100 steps": {"validation_horizons": (20, 50, 100)},
 }
 RUNS = (("actuator", 1), ("actuator", 2), ("ballbeam", 1), ("ballbeam", 3), ("dryer", 2), ("tanks", 0), ("tanks", 1))
@@ -73,11 +81,11 @@ def judged(split: sysid.Split, name: str, mean: np.ndarray, std: np.ndarray) -> 
     }
 
 
-def tries(names: list[str]) -> None:
+def tries(names: list[str], sets: list[str]) -> None:
     """Run what is missing of the tries."""
     table = common.Table("sysid_tries", ("candidate", "data", "quarter", "seed", "settings"))
-    for candidate, (name, number), seed in product(names, RUNS, SEEDS):
-        keys = {"candidate": candidate, "data": name, "quarter": number, "seed": seed, "settings": sysid.SAME}
+    for candidate, (name, number), seed in product(names, [run for run in RUNS if run[0] in sets], SEEDS):
+        keys = {"candidate": candidate, "data": name, "quarter": number, "seed": seed, "settings": sysid.SAME["network"]}
         if not table.has(**keys):
             split, change = sysid.quarter(name, number), TRIES[candidate]
             found = sysid.run_free(split, "network", seed, **change) if change else sysid.member(split, "network", seed)
@@ -89,7 +97,7 @@ def pools() -> None:
     """Run what is missing of the pools."""
     table = common.Table("sysid_pools", ("candidate", "data", "quarter", "settings"))
     for candidate, name, number in product(POOLS, sysid.sysid.NAMES, range(4)):
-        keys = {"candidate": candidate, "data": name, "quarter": number, "settings": sysid.SAME}
+        keys = {"candidate": candidate, "data": name, "quarter": number, "settings": sysid.SAME["network"]}
         if not table.has(**keys):
             split = sysid.quarter(name, number)
             every = [sysid.member(split, "network", seed) for seed in sysid.CANDIDATES[sysid.CHOSEN]]
@@ -113,13 +121,14 @@ def main() -> None:
     parser = common.parser(__doc__ or "")
     parser.add_argument("--pools", action="store_true", help="other ways to make one forecast of several")
     parser.add_argument("--only", nargs="+", choices=list(TRIES), default=list(TRIES), help="only these tries")
+    parser.add_argument("--data", nargs="+", choices=sysid.sysid.NAMES, default=sysid.sysid.NAMES, help="only these sets")
     chosen = parser.parse_args()
     if chosen.quick:
         common.smoke(a_few_iterations)
     elif chosen.pools:
         pools()
     else:
-        tries(chosen.only)
+        tries(chosen.only, chosen.data)
 
 
 if __name__ == "__main__":
