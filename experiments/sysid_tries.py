@@ -23,20 +23,12 @@ import sysid
 
 Moments = tuple[np.ndarray, np.ndarray]
 
-FAR: dict[str, Any] = {
-    "horizons": (1, 10, 50, 200),
-    "validation_horizons": (1, 10, 50),
-    "window": 250,
-    "stride": 20,
-    "batch": 2,
-}
 TRIES: dict[str, dict[str, Any]] = {
     "as usual": {},
     "no residual link": {"residual": False},
     "15 hidden units": {"hidden": (15,)},
     "linear start, full steps": {"linear_start": True, "warm_up": 0.0},
     "linear start, rate rises": {"linear_start": True},
-    "the same with horizons to 200": {"linear_start": True} | FAR,
     "judged to 100 steps": {"validation_horizons": (20, 50, 100)},
 }
 RUNS = (("actuator", 1), ("actuator", 2), ("ballbeam", 1), ("ballbeam", 3), ("dryer", 2), ("tanks", 0), ("tanks", 1))
@@ -85,7 +77,8 @@ def tries(names: list[str], sets: list[str]) -> None:
     """Run what is missing of the tries."""
     table = common.Table("sysid_tries", ("candidate", "data", "quarter", "seed", "settings"))
     for candidate, (name, number), seed in product(names, [run for run in RUNS if run[0] in sets], SEEDS):
-        keys = {"candidate": candidate, "data": name, "quarter": number, "seed": seed, "settings": sysid.SAME["network"]}
+        keys = {"candidate": candidate, "data": name, "quarter": number, "seed": seed}
+        keys |= {"settings": sysid.same("network", [seed])}
         if not table.has(**keys):
             split, change = sysid.quarter(name, number), TRIES[candidate]
             found = sysid.run_free(split, "network", seed, **change) if change else sysid.member(split, "network", seed)
@@ -96,8 +89,9 @@ def tries(names: list[str], sets: list[str]) -> None:
 def pools() -> None:
     """Run what is missing of the pools."""
     table = common.Table("sysid_pools", ("candidate", "data", "quarter", "settings"))
+    same = sysid.same("network", sysid.CANDIDATES[sysid.CHOSEN])
     for candidate, name, number in product(POOLS, sysid.sysid.NAMES, range(4)):
-        keys = {"candidate": candidate, "data": name, "quarter": number, "settings": sysid.SAME["network"]}
+        keys = {"candidate": candidate, "data": name, "quarter": number, "settings": same}
         if not table.has(**keys):
             split = sysid.quarter(name, number)
             every = [sysid.member(split, "network", seed) for seed in sysid.CANDIDATES[sysid.CHOSEN]]
