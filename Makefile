@@ -34,9 +34,13 @@ test: export JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES := -1
 	$(PIP) install --no-compile -e '.[plot]' -c constraints.txt
 	touch $@
 
+.venv/test: .venv/made pyproject.toml constraints.txt
+	$(PIP) install --no-compile -e '.[plot,test]' -c constraints.txt
+	touch $@
+
 .venv/dev: .venv/made pyproject.toml constraints.txt
 	$(PIP) install --no-compile -e '.[plot,dev]' -c constraints.txt
-	touch $@
+	touch $@ .venv/test
 
 .venv/bench: .venv/made pyproject.toml constraints.txt
 	$(PIP) install --no-compile -e '.[plot,bench]' -c constraints.txt
@@ -45,25 +49,25 @@ test: export JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES := -1
 demo: .venv/demo
 	$(BIN)/python examples/learn_kink.py
 
-test: .venv/dev
+test: .venv/test
 	$(BIN)/ruff check .
 	$(LIGHTLY) $(TYPED_UPSTAIRS) $(TWO) tests $(addprefix --ignore=,$(NUMERICS))
 	$(LIGHTLY) $(TYPED) $(TWO) $(NUMERICS)
 	$(LIGHTLY) PRODSSM_TEST_BITS=32 $(PYTEST) $(TWO) $(SINGLE)
-	$(MAKE) --no-print-directory -j 2 doctests lint $(SMOKES)
+	$(MAKE) --no-print-directory -j 2 smoke lint doctests
 
 # Types, doctests, and a few iterations of everything that is run by hand: two at a time, the long ones first.
-SMOKES := $(addprefix smoke/,examples/uncertain_forecast examples/learn_kink experiments/recipe experiments/kink \
-	experiments/filtering experiments/sysid experiments/sysid_tries experiments/uci)
-.PHONY: $(SMOKES) doctests
+QUICKLY := examples/uncertain_forecast.py examples/learn_kink.py $(addprefix experiments/,$(addsuffix .py,recipe kink filtering \
+	sysid sysid_tries uci))
+.PHONY: smoke doctests
 
-$(SMOKES): smoke/%: .venv/dev
-	$(LIGHTLY) $(BIN)/python $*.py --quick
+smoke: .venv/test
+	$(LIGHTLY) $(BIN)/python scripts/smoke.py $(QUICKLY)
 
-doctests: .venv/dev
+doctests: .venv/test
 	$(LIGHTLY) $(PYTEST) --doctest-modules prodssm -p no:cacheprovider
 
-lint: .venv/dev
+lint: .venv/test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
@@ -91,7 +95,7 @@ experiments: .venv/demo
 	$(BIN)/python experiments/uci.py
 	$(BIN)/python scripts/result_tables.py
 
-cases: .venv/dev
+cases: .venv/test
 	$(BIN)/python scripts/random_cases.py
 
 clean:
