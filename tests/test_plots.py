@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from oracles import array, close
+from scipy import stats
 
 import prodssm as ps
 from prodssm import metrics, plots
@@ -143,6 +144,14 @@ def test_bars_of_calibrated_forecasts_end_in_the_band():
     inside = sum(span.y0 <= height <= span.y1 for height in heights)
     assert span.y0 < 1990 / 8 < span.y1
     assert inside >= 6
+
+
+@pytest.mark.parametrize(("count", "bins"), [(10, 1), (57, 5), (1000, 10)])
+def test_bars_of_a_calibrated_forecast_lie_in_the_band_with_the_probability_that_it_says(count, bins):
+    ax = plots.plot_pit(np.linspace(0, 1, count), bins=bins, ax=plt.figure().add_subplot())
+    (band,) = [patch for patch in ax.patches if patch.get_label() == "95 % if calibrated"]
+    box = band.get_path().get_extents(band.get_patch_transform())
+    assert np.allclose((box.y0, box.y1), stats.binom.interval(0.95, count, 1 / bins))
 
 
 @pytest.mark.parametrize(
