@@ -2,13 +2,13 @@
 PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
+# Where this is set, every process parses all of JAX again.
+unexport PYTHONDONTWRITEBYTECODE
 # What float32 could break, and the rooms right above; the rest says the same in any precision.
 NUMERICS := tests/methods $(addprefix tests/test_,$(addsuffix .py,linalg gaussian weights activations layers network inference \
 	objective checking review))
 SINGLE := $(filter-out tests/test_objective.py tests/test_checking.py,$(NUMERICS))  # these add up what the others compute
-PYTEST := $(BIN)/python -m pytest -q
-# What is traced for one test of a file serves the others.
-TWO := -n 2 --dist loadfile
+PYTEST := $(BIN)/python -m pytest -q -p no:cacheprovider
 # Types and shapes are checked while tests run, which takes time: of each room by its own tests, in one precision.
 TYPED := $(PYTEST) --jaxtyping-packages=prodssm,beartype.beartype
 UPSTAIRS := $(addprefix prodssm.,answers assembly checking datasets estimators frames metrics mixture persistence plots \
@@ -23,7 +23,7 @@ test: export JAX_COMPILATION_CACHE_DIR := $(CURDIR)/.venv/compiled
 test: export JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS := 0
 test: export JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES := -1
 
-.PHONY: demo test lint bench experiments cases clean
+.PHONY: demo test bench experiments cases clean
 
 .venv/made:
 	$(PYTHON) -m venv .venv
@@ -49,23 +49,30 @@ test: export JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES := -1
 demo: .venv/demo
 	$(BIN)/python examples/learn_kink.py
 
+# Two at a time, the long ones first; each is one process, so that what is traced for one test serves the others.
 test: .venv/test
-	$(BIN)/ruff check .
-	$(LIGHTLY) $(TYPED_UPSTAIRS) $(TWO) tests $(addprefix --ignore=,$(NUMERICS))
-	$(LIGHTLY) $(TYPED) $(TWO) $(NUMERICS)
-	$(LIGHTLY) PRODSSM_TEST_BITS=32 $(PYTEST) $(TWO) $(SINGLE)
-	$(MAKE) --no-print-directory -j 2 smoke lint doctests
+	$(MAKE) --no-print-directory -j 2 upstairs numerics single smoke lint doctests
 
-# Types, doctests, and a few iterations of everything that is run by hand: two at a time, the long ones first.
+.PHONY: upstairs numerics single smoke lint doctests
+
+upstairs: .venv/test
+	$(LIGHTLY) $(TYPED_UPSTAIRS) tests $(addprefix --ignore=,$(NUMERICS))
+
+numerics: .venv/test
+	$(LIGHTLY) $(TYPED) $(NUMERICS)
+
+single: .venv/test
+	$(LIGHTLY) PRODSSM_TEST_BITS=32 $(PYTEST) $(SINGLE)
+
+# A few iterations of everything that is run by hand.
 QUICKLY := examples/uncertain_forecast.py examples/learn_kink.py $(addprefix experiments/,$(addsuffix .py,recipe kink filtering \
 	sysid sysid_tries uci))
-.PHONY: smoke doctests
 
 smoke: .venv/test
 	$(LIGHTLY) $(BIN)/python scripts/smoke.py $(QUICKLY)
 
 doctests: .venv/test
-	$(LIGHTLY) $(PYTEST) --doctest-modules prodssm -p no:cacheprovider
+	$(LIGHTLY) $(PYTEST) --doctest-modules prodssm
 
 lint: .venv/test
 	$(BIN)/ruff check .
