@@ -230,9 +230,8 @@ def test_given_noise_in_small_units_is_kept():
     assert close(found[0].ssm_.measurement_noise, found[1].ssm_.measurement_noise, scale=100)
 
 
-@pytest.mark.parametrize("size", [2, 5])
-@pytest.mark.parametrize("method", ["sampled", "moments"])
-def test_gradients_are_finite_where_nothing_is_uncertain(size, method):
+@pytest.mark.parametrize(("method", "size"), [("moments", 2), ("moments", 5), ("sampled", 5)])
+def test_gradients_are_finite_where_nothing_is_uncertain(method, size):
     series = ps.Series(np.random.default_rng(0).normal(size=(6, size)))
     model = ps.StateSpaceModel(
         initial=ps.Gaussian.certain(jnp.zeros(size)),
