@@ -30,6 +30,8 @@ TRIES: dict[str, dict[str, Any]] = {
     "linear start, full steps": {"linear_start": True, "warm_up": 0.0},
     "linear start, rate rises": {"linear_start": True},
     "judged to 100 steps": {"validation_horizons": (20, 50, 100)},
+    "erf units": {"activation": "erf"},
+    "gelu units": {"activation": "gelu"},
 }
 RUNS = (("actuator", 1), ("actuator", 2), ("ballbeam", 1), ("ballbeam", 3), ("dryer", 2), ("tanks", 0), ("tanks", 1))
 SEEDS = (9, 13)
