@@ -113,12 +113,13 @@ def halves(name: str) -> Split:
     return Split(f"{name}-test", data.train, data.test)
 
 
-def quarter(name: str, number: int) -> Split:
-    """The training half of a data set without one of its quarters, and that quarter."""
+def quarter(name: str, number: int, parts: int = 4) -> Split:
+    """The training half of a data set without one of its quarters, or of so many parts, and that quarter."""
     train = sysid.load(name).train
-    begin, end = number * len(train) // 4, (number + 1) * len(train) // 4
+    begin, end = number * len(train) // parts, (number + 1) * len(train) // parts
     first = max(begin - WARM_UP, 0)
-    return Split(f"{name}-{number}", without(train, begin, end), train.window(first, end - first))
+    called = f"{name}-{number}" if parts == 4 else f"{name}-{number}of{parts}"
+    return Split(called, without(train, begin, end), train.window(first, end - first))
 
 
 def without(series: ps.Series, begin: int, end: int) -> ps.Series:
