@@ -104,7 +104,7 @@ def pools(sets: list[str], parts: int) -> None:
         keys = {"candidate": candidate, "data": name, key: number, "settings": same}
         if not table.has(**keys):
             split = sysid.quarter(name, number, parts)
-            every = [sysid.member(split, "network", seed) for seed in sysid.CANDIDATES[sysid.CHOSEN]]
+            every = sysid.sound_of([sysid.member(split, "network", seed) for seed in sysid.CANDIDATES[sysid.CHOSEN]])
             mean, std = (np.stack([each[part] for each in every]) for part in ("mean", "std"))
             if (pool := POOLS[candidate]) is not None:
                 mean, std = (part[None] for part in pool(mean, std))

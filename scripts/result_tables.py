@@ -134,9 +134,9 @@ def behind(file: str) -> str:
     return table(["candidate", f"behind “{best}”"], [[name, summary(gap, "gap")] for name, gap in gaps.items() if name != best])
 
 
-def pools() -> str:
+def pools(file: str) -> str:
     """Ways to make one forecast of several models: negative log likelihood per standard unit, and coverage."""
-    found, body = rows("sysid_pools"), []
+    found, body = rows(file), []
     sets = sorted({row["data"] for row in found})
     for candidate in dict.fromkeys(row["candidate"] for row in found):
         mine = [row for row in found if row["candidate"] == candidate]
@@ -221,7 +221,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "behind": partial(behind, "sysid_quarters"),
     "mixed": partial(settings, "sysid_mixed"),
     "mixed behind": partial(behind, "sysid_mixed"),
-    "pools": pools,
+    "pools": partial(pools, "sysid_pools"),
+    "pools eighths": partial(pools, "sysid_pools_eighths"),
     "sysid tries": partial(settings, "sysid_tries"),
     "uci": partial(uci, "uci"),
     "uci long": partial(uci, "uci_long"),
