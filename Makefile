@@ -99,6 +99,7 @@ experiments: .venv/demo
 	$(BIN)/python experiments/sysid.py
 	$(BIN)/python experiments/sysid_tries.py
 	$(BIN)/python experiments/sysid_tries.py --pools
+	$(BIN)/python experiments/sysid_tries.py --eighths
 	$(BIN)/python experiments/uci.py
 	$(BIN)/python scripts/result_tables.py
 
