@@ -1,4 +1,4 @@
-"""Real systems: what else was tried, on training halves alone, and did not become a candidate of experiments/sysid.py.
+"""Real systems: what else was tried, on training halves alone, beside the candidates of experiments/sysid.py.
 
 Tries are changes of settings. Two models with each run free over some of the quarters that the models have not learned from,
 as in `sysid.py --select`: mostly quarters where the usual models are wrong or too sure, which flatters all that is tried. They
@@ -37,8 +37,6 @@ TRIES: dict[str, dict[str, Any]] = {
     "linear start, full steps": {"linear_start": True, "warm_up": 0.0},
     "linear start, rate rises": {"linear_start": True},
     "judged to 100 steps": {"validation_horizons": (20, 50, 100)},
-    "erf units": {"activation": "erf"},
-    "gelu units": {"activation": "gelu"},
 }
 RUNS = (("actuator", 1), ("actuator", 2), ("ballbeam", 1), ("ballbeam", 3), ("dryer", 2), ("tanks", 0), ("tanks", 1))
 SEEDS = (9, 13)
