@@ -53,7 +53,7 @@ from prodssm.persistence import FileError, flatten, read, restore, write
 from prodssm.persistence import plain as _plain
 from prodssm.regressor import DeepStochasticRegressor
 from prodssm.series import Series, Standardiser, as_list
-from prodssm.training import Data, History, Recipe, described, stages_of, train, trainable
+from prodssm.training import Data, History, Recipe, described, slower, stages_of, train, trainable
 from prodssm.units import Units
 
 CHECK_STEPS, CHECK_SAMPLES = 20, 400  # of the small check at the end of a fit
@@ -108,6 +108,9 @@ class ProDSSM(BaseEstimator):
             leaves them close to where they began, and the model less sure than it might be.
         warm_up: Share of the iterations over which the learning rate rises; None: a fifth for a model that starts as the linear
             one, which full steps would take apart, none for others.
+        give_back: So many iterations at a fifth of the learning rate follow on all data, the held-out part too, once that has
+            said when to stop; None: none. What the model has not seen elsewhere it then learns as well. The process noise stays
+            as the held-out part asked for, if it did.
 
     Attributes:
         ssm_: The learned `StateSpaceModel`, in standardised units.
@@ -159,6 +162,7 @@ class ProDSSM(BaseEstimator):
         seed: int = 0,
         variance_rate: float = 1.0,
         warm_up: float | None = None,
+        give_back: int | None = None,
     ):
         """Store the settings as they are; `fit` checks them."""
         self.latent_dim, self.hidden, self.activation, self.weights = latent_dim, hidden, activation, weights
@@ -172,7 +176,7 @@ class ProDSSM(BaseEstimator):
         self.linear_start, self.restarts = linear_start, restarts
         self.noise_floor, self.order, self.rank, self.samples = noise_floor, order, rank, samples
         self.checkpoint, self.progress, self.seed = checkpoint, progress, seed
-        self.variance_rate, self.warm_up = variance_rate, warm_up
+        self.variance_rate, self.warm_up, self.give_back = variance_rate, warm_up, give_back
 
     # ------------------------------------------------------------------ learning
 
@@ -197,7 +201,7 @@ class ProDSSM(BaseEstimator):
                 raise TypeError(f"{name} must be True or False, got {getattr(self, name)!r}")
         recipe = self._recipe().check()
         require_integer("restarts", self.restarts, least=1)
-        for name in ("refine", "rank"):
+        for name in ("refine", "rank", "give_back"):
             if getattr(self, name) is not None:
                 require_integer(name, getattr(self, name), least=1)
         require_integer("seed", self.seed, least=0)
@@ -206,11 +210,11 @@ class ProDSSM(BaseEstimator):
         self.units_ = Units.of(series, even=not self.residual)
         series = [self.units_.series(each) for each in series]
         settings, noise = self._settings(self.units_.channels), self._standard_noise()
-        training, judged = self._hold_out(series) if held_out is None else self._given_to_judge(series, held_out)
+        training, judged, everything = self._hold_out(series) if held_out is None else self._given_to_judge(series, held_out)
         self._require_observations(training, judged)
         columns = jnp.concatenate([each.y for each in training])
         comparable = Data.of(training).drawn_whole(recipe.batch, recipe.window) and self.method != "sampled"
-        best = -np.inf
+        best, winner, interrupted = -np.inf, 0, False
         for restart in range(self.restarts):
             start = assemble(settings, columns, self.units_.controls, noise, key=jr.key(self.seed + 1_000_003 * restart))
             self._require_room(start, training)
@@ -222,9 +226,11 @@ class ProDSSM(BaseEstimator):
             seen = last.validation or (last.objective if comparable else last.objective[-1:])
             reached = max((value for value in seen if np.isfinite(value)), default=-np.inf)
             if restart == 0 or reached > best:
-                self.ssm_, self.history_, best = found, history, reached
-            if last.stopped.startswith("interrupted"):
+                self.ssm_, self.history_, best, winner = found, history, reached, restart
+            if interrupted := last.stopped.startswith("interrupted"):
                 break
+        if self.give_back is not None and judged is not None and not interrupted:
+            self._give_back(recipe, everything, winner)
         if self.history_.objective and not np.isfinite(self.history_.objective).any():
             vars(self).pop("ssm_")
             raise FloatingPointError(
@@ -265,6 +271,22 @@ class ProDSSM(BaseEstimator):
                 found = found if n == len(stages) - 1 else History(stopped=found.stopped)
                 break
         return model.with_kind(self.weights), history, found
+
+    def _give_back(self, recipe: Recipe, series: list[Series], restart: int) -> None:
+        """Learn from all data what the held-out part has to teach, but not how sure to be, which that part has said."""
+        spec = trainable(self.ssm_, measurement_noise=self.measurement_noise is None, process_noise=not recipe.calibrate)
+        self.ssm_, found = train(
+            self.ssm_,
+            series,
+            slower(recipe, _plain(self.give_back)),
+            key=jr.fold_in(jr.key(self.seed), restart),
+            method=self.method,
+            options=self._options(),
+            spec=spec,
+            checkpoint=None if self.checkpoint is None else f"{self.checkpoint}.all",
+            progress=self.progress,
+        )
+        self.history_ = self.history_.followed_by(found)
 
     def _recipe(self) -> Recipe:
         if self.objective not in SCORES:
@@ -315,8 +337,8 @@ class ProDSSM(BaseEstimator):
             raise ValueError("measurement_noise must be positive for objective='bound', which divides by it; got zero")
         return found
 
-    def _hold_out(self, series: list[Series]) -> tuple[list[Series], Data | None]:
-        """Training series, and what is held out of them."""
+    def _hold_out(self, series: list[Series]) -> tuple[list[Series], Data | None, list[Series]]:
+        """Training series, what is held out of them, and both together."""
         require_number("validation", self.validation)
         if not 0 <= self.validation < 1:
             raise ValueError(f"validation must be a share between 0 and 1, got {self.validation}")
@@ -329,17 +351,18 @@ class ProDSSM(BaseEstimator):
             cuts = [max(2, round((1 - self.validation) * len(each))) for each in series]
             training = [_first(each, cut) for each, cut in zip(series, cuts, strict=True)]
             held_out = Data.of(series, begin=cuts)
-        return training, held_out
+        return training, held_out, series
 
-    def _given_to_judge(self, series: list[Series], held_out: Any) -> tuple[list[Series], Data]:
+    def _given_to_judge(self, series: list[Series], held_out: Any) -> tuple[list[Series], Data, list[Series]]:
         """What the user holds out: a stretch of each series, or others in the units of what is learned from."""
         if self.validation:
             raise ValueError(f"held_out takes the place of a share of the data; give validation=0, got {self.validation}")
         if isinstance(held_out, slice):
             begin, end = zip(*(_stretch(held_out, len(each)) for each in series), strict=True)
-            return [_gap(*each) for each in zip(series, begin, end, strict=True)], Data.of(series, begin, end)
+            return [_gap(*each) for each in zip(series, begin, end, strict=True)], Data.of(series, begin, end), series
         try:
-            return series, Data.of([self.units_.series(each) for each in self._series(held_out)])
+            others = [self.units_.series(each) for each in self._series(held_out)]
+            return series, Data.of(others), [*series, *others]
         except (TypeError, ValueError) as error:
             raise type(error)(f"held_out: {error}") from error
 

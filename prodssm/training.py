@@ -31,7 +31,7 @@ CHUNK = 25  # iterations per compiled call; progress, validation and checkpoints
 SCHEDULES = ("constant", "cosine")
 MULTIPLES = (1.0, 0.25, 4.0, 16.0, 64.0, 256.0)  # multiples of the process noise that a held-out part may ask for
 VARIANCES = ("log_process_noise", "log_measurement_noise", "weight_log_var", "bias_log_var")
-REFINE_RATE = 0.2  # of the learning rate, once weights that were redrawn at every step are drawn once
+REFINE_RATE = 0.2  # of the learning rate, for a model that has been trained already
 
 
 @dataclass
@@ -165,13 +165,21 @@ def stages_of(weights: str, recipe: Recipe, refine: int | None) -> list[Stage]:
     """
     if weights != "global" or refine is None:
         return [(weights, recipe)]
-    slower = replace(recipe, iterations=refine, learning_rate=recipe.learning_rate * REFINE_RATE)
-    return [("local", recipe), ("global", slower)]
+    return [("local", recipe), ("global", slower(recipe, refine))]
 
 
-def trainable(model: StateSpaceModel, *, measurement_noise: bool = True, initial: bool = True) -> Any:
-    """Which leaves of a model are learned, as a tree of booleans."""
+def slower(recipe: Recipe, iterations: int) -> Recipe:
+    """How a model is trained on that has been trained already."""
+    return replace(recipe, iterations=iterations, learning_rate=recipe.learning_rate * REFINE_RATE)
+
+
+def trainable(
+    model: StateSpaceModel, *, measurement_noise: bool = True, process_noise: bool = True, initial: bool = True
+) -> Any:
+    """Which leaves of a model are learned, as a tree of booleans; without `process_noise`, not its constant."""
     spec = jax.tree.map(eqx.is_inexact_array, model)
+    if not process_noise and model.log_process_noise is not None:
+        spec = eqx.tree_at(lambda m: m.log_process_noise, spec, False)
     if not measurement_noise:
         spec = eqx.tree_at(lambda m: m.log_measurement_noise, spec, False)
     if not initial:
