@@ -229,7 +229,7 @@ class ProDSSM(BaseEstimator):
                 self.ssm_, self.history_, best, winner = found, history, reached, restart
             if interrupted := last.stopped.startswith("interrupted"):
                 break
-        if self.give_back is not None and judged is not None and not interrupted:
+        if self.give_back is not None and judged is not None and np.isfinite(best) and not interrupted:
             self._give_back(recipe, everything, winner)
         if self.history_.objective and not np.isfinite(self.history_.objective).any():
             vars(self).pop("ssm_")

@@ -232,6 +232,7 @@ def test_series_that_do_not_fit_together_are_refused(make, said):
         ({"validation_horizons": ()}, "validation_horizons must be one or more"),
         ({"calibrate": "no"}, "calibrate must be True or False"),
         ({"warm_up": 2.0}, "warm_up must be a share"),
+        ({"give_back": 0}, "give_back must be at least 1"),
         ({"linear_start": 2}, "linear_start must be True or False"),
         ({"refine": 0}, "refine must be at least 1"),
         ({"rank": 0}, "rank must be at least 1"),
@@ -980,7 +981,7 @@ def test_early_stopping_returns_the_model_that_foresaw_the_held_out_part_best(co
 
 def held_out_score(model, data, louder=1.0):
     """How well a model, with its process noise multiplied, foresees what was held out when it was trained."""
-    _, held_out = model._hold_out([model.units_.series(ps.Series(each)) for each in data])
+    _, held_out, _ = model._hold_out([model.units_.series(ps.Series(each)) for each in data])
     noisier = eqx.tree_at(lambda m: m.log_process_noise, model.ssm_, model.ssm_.log_process_noise + np.log(louder))
     return training.mean_foreseen(
         model._recipe().objective, noisier, held_out.frames, held_out.scored, method="moments", options={}
@@ -1068,3 +1069,61 @@ def test_every_method_learns_the_same_linear_model():
     for other in others:
         assert close(other.mean, first.mean, scale=10)
         assert close(other.cov, first.cov, scale=10)
+
+
+@pytest.mark.parametrize("calibrate", [True, False])
+def test_what_was_held_out_is_learned_from_in_the_end_but_not_how_sure_to_be(calibrate):
+    data = wave()
+    settings: dict[str, Any] = CHEAP | {"iterations": 25, "calibrate": calibrate}
+    judged = ps.ProDSSM(**settings).fit(data, held_out=slice(12, 18))
+    model = ps.ProDSSM(**settings, give_back=50).fit(data, held_out=slice(12, 18))
+    assert np.array_equal(model.ssm_.log_process_noise, judged.ssm_.log_process_noise) == calibrate
+    assert not same(model.ssm_.transition, judged.ssm_.transition)
+    assert model.history_.iterations == [25, 50, 75]
+    assert np.isfinite(model.history_.validation).tolist() == [True, False, False]
+    other = data.copy()
+    other[12:18] += 0.1  # they do not change units much, but are data
+    assert not np.allclose(
+        ps.ProDSSM(**settings, give_back=50).fit(other, held_out=slice(12, 18)).forecast(data, 3).mean,
+        model.forecast(data, 3).mean,
+        rtol=1e-6,
+    )
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_all_data_are_given_back(own, monkeypatch):
+    seen, train = [], estimators.train
+
+    def record(start, series, recipe, **rest):
+        seen.append((series, recipe, rest.get("held_out")))
+        return train(start, series, recipe, **rest)
+
+    monkeypatch.setattr(estimators, "train", record)
+    monkeypatch.setattr(ps.ProDSSM, "_check_quietly", lambda *_: None)
+    data, other = wave(), wave(seed=1)
+    ps.ProDSSM(**(CHEAP | {"iterations": 25}), restarts=2, give_back=30).fit(data, held_out=[other] if own else slice(12, 18))
+    assert [recipe.iterations for _, recipe, _ in seen] == [25, 25, 30]
+    assert seen[2][1].learning_rate == seen[0][1].learning_rate / 5
+    series, _, held_out = seen[2]
+    assert held_out is None
+    assert [np.isfinite(each.y).all() for each in series] == [True] * (2 if own else 1)
+    seen.clear()
+    ps.ProDSSM(**(CHEAP | {"iterations": 25}), give_back=30).fit(data)  # nothing was held out
+    assert len(seen) == 1
+
+
+def test_a_fit_that_is_killed_while_giving_back_resumes_to_the_same(tmp_path, monkeypatch):
+    settings: dict[str, Any] = CHEAP | {"iterations": 25, "validation": 0.25, "give_back": 50}
+    whole = ps.ProDSSM(**settings).fit(wave())
+    keep, kept = training._keep, []
+
+    def killed(*args):
+        keep(*args)
+        kept.append(1)
+        if len(kept) == 2:
+            raise RuntimeError("killed")
+
+    monkeypatch.setattr(training, "_keep", killed)
+    with pytest.raises(RuntimeError, match="killed"):
+        ps.ProDSSM(**settings, checkpoint=tmp_path / "run").fit(wave())
+    assert same(ps.ProDSSM(**settings, checkpoint=tmp_path / "run").fit(wave()).ssm_, whole.ssm_)
