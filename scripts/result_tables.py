@@ -107,6 +107,8 @@ def settings(file: str) -> str:
     """Candidates for system identification, by their free runs over quarters of the training halves."""
     found, body = rows(file), []
     sets = sorted({row["data"] for row in found})
+    for row in found:  # where models differ as well, their name comes first
+        row["candidate"] += f", {row['pool']}" if "pool" in row else ""
     for candidate in dict.fromkeys(row["candidate"] for row in found):
         mine = [row for row in found if row["candidate"] == candidate]
         each = [[row for row in mine if row["data"] == name] for name in sets]
@@ -138,6 +140,8 @@ def pools(file: str) -> str:
     """Ways to make one forecast of several models: negative log likelihood per standard unit, and coverage."""
     found, body = rows(file), []
     sets = sorted({row["data"] for row in found})
+    for row in found:  # where models differ as well, their name comes first
+        row["candidate"] += f", {row['pool']}" if "pool" in row else ""
     for candidate in dict.fromkeys(row["candidate"] for row in found):
         mine = [row for row in found if row["candidate"] == candidate]
         each = [[row for row in mine if row["data"] == name] for name in sets]
@@ -223,6 +227,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "mixed behind": partial(behind, "sysid_mixed"),
     "pools": partial(pools, "sysid_pools"),
     "pools eighths": partial(pools, "sysid_pools_eighths"),
+    "pools blocks": partial(pools, "sysid_blocks"),
     "sysid tries": partial(settings, "sysid_tries"),
     "uci": partial(uci, "uci"),
     "uci long": partial(uci, "uci_long"),
