@@ -107,8 +107,6 @@ def settings(file: str) -> str:
     """Candidates for system identification, by their free runs over quarters of the training halves."""
     found, body = rows(file), []
     sets = sorted({row["data"] for row in found})
-    for row in found:  # where models differ as well, their name comes first
-        row["candidate"] += f", {row['pool']}" if "pool" in row else ""
     for candidate in dict.fromkeys(row["candidate"] for row in found):
         mine = [row for row in found if row["candidate"] == candidate]
         each = [[row for row in mine if row["data"] == name] for name in sets]
