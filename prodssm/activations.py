@@ -227,14 +227,34 @@ def _square(mean, std, order):
     return _close(mean**2 + std**2, 2 * mean, std, curved, 4 * (mean * std) ** 2 + 2 * std**4)
 
 
-def _probit_variance(u, correlation):
-    r"""Variance of $\Phi(bx)$: $\frac{1}{2\pi} \int_0^{\arcsin\rho} \exp(-u^2 / (1 + \sin\theta))\, d\theta$."""
+def _probit_integral(u, correlation):
+    r"""$\frac{1}{\pi} \int_k^1 h\, dt$, $h = \exp(-u^2 (1 + t^2) / 2)$, $k^2 = (1 - \rho) / (1 + \rho)$, as parts."""
     nodes, weights = np.polynomial.legendre.leggauss(16)
-    # The slope of arcsin is infinite at one, which rounding can reach.
-    width = jnp.arcsin(jnp.minimum(correlation, 1 - 4 * float(jnp.finfo(u.dtype).eps))) / 2
-    sines = jnp.sin(width[None, :] * jnp.asarray(nodes + 1, u.dtype)[:, None])
-    heights = jnp.exp(-(u[None, :] ** 2) / (1 + sines))
-    return width * (jnp.asarray(weights, u.dtype) @ heights) / (2 * math.pi)
+    least = jnp.sqrt((1 - correlation) / (1 + correlation))
+    width = correlation / ((1 + correlation) * (1 + least))  # half of 1 - k, which would cancel
+    squares = 1 + (1 - width[None, :] * jnp.asarray(nodes + 1, u.dtype)[:, None]) ** 2
+    return squares, jnp.exp(-(u[None, :] ** 2) * squares / 2), width[None, :] * jnp.asarray(weights, u.dtype)[:, None] / math.pi
+
+
+@jax.custom_jvp
+def _probit_variance(u, correlation):
+    r"""Variance of $\Phi(bx)$: $\frac{1}{2\pi} \int_0^{\arcsin\rho} \exp(-u^2 / (1 + \sin\theta))\, d\theta$.
+
+    With $t = \tan(\pi/4 - \theta/2)$ no sine is left.
+    """
+    squares, heights, weights = _probit_integral(u, correlation)
+    return (weights * heights / squares).sum(axis=0)
+
+
+@_probit_variance.defjvp
+def _(primals, tangents):
+    """By the end of the integral and under it: nothing is exponentiated again on the way back."""
+    (u, correlation), (along, across) = primals, tangents
+    squares, heights, weights = _probit_integral(u, correlation)
+    # The slope at one is infinite, which rounding can reach.
+    held = jnp.minimum(correlation, 1 - 4 * float(jnp.finfo(u.dtype).eps))
+    last = jnp.exp(-(u**2) / (1 + held)) / jnp.sqrt((1 - held) * (1 + held)) / (2 * math.pi)
+    return (weights * heights / squares).sum(axis=0), last * across - u * (weights * heights).sum(axis=0) * along
 
 
 def _probit_terms(mean, std, order, scale):
