@@ -96,6 +96,7 @@ experiments: .venv/demo
 	$(BIN)/python experiments/kink.py
 	$(BIN)/python experiments/filtering.py
 	$(BIN)/python experiments/sysid.py --select
+	$(BIN)/python experiments/sysid_tries.py --blocks
 	$(BIN)/python experiments/sysid.py
 	$(BIN)/python experiments/sysid_tries.py
 	$(BIN)/python experiments/sysid_tries.py --pools
