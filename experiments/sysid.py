@@ -76,8 +76,10 @@ GIVEN_BACK = [
 ]
 # Bounded units: where no data were, what they add to a state does not grow with it, so that a free run cannot explode.
 BOUNDED = [pair | {"give_back": 200, "activation": "erf"} for pair in FOLDS if pair["variance_rate"] == 5.0]
+AS_WELL = [pair | {"seed": seed, "give_back": 200} for seed, pair in enumerate(ENDS + FOLDS)]
+AS_WELL = [settings for settings in AS_WELL if settings not in GIVEN_BACK]
 # By their seeds, unless they have others.
-MODELS: list[dict[str, Any]] = ENDS + FOLDS + FAR_FOLDS + JUDGED_FOLDS + GIVEN_BACK + BOUNDED
+MODELS: list[dict[str, Any]] = ENDS + FOLDS + FAR_FOLDS + JUDGED_FOLDS + GIVEN_BACK + BOUNDED + AS_WELL
 
 
 def chosen_of(models: Sequence[dict[str, Any]], **values: Any) -> list[int]:
@@ -90,10 +92,6 @@ CANDIDATES |= {"eighths, far ahead": chosen_of(FAR_FOLDS)}
 CANDIDATES |= {"eighths, near and far": chosen_of(FOLDS, variance_rate=5.0) + chosen_of(FAR_FOLDS)}
 CANDIDATES |= {"eighths, judged to 100 steps": chosen_of(JUDGED_FOLDS)}
 CANDIDATES |= {"eighths, given back": chosen_of(GIVEN_BACK)}
-BY_BLOCKS = {
-    "eighths, given back, bounded units": chosen_of(BOUNDED),
-    "eighths, given back, both units": chosen_of(GIVEN_BACK + BOUNDED),
-}
 CANDIDATES |= {f"the end, validation={share}": chosen_of(ENDS, validation=share) for share in (0.2, 0.1)}
 CANDIDATES |= {
     f"{called}, {name}={value}": chosen_of(models, **{name: value})
@@ -101,8 +99,18 @@ CANDIDATES |= {
     for name, values in FACTORS.items()
     for value in values
 }
-EVERY = CANDIDATES | BY_BLOCKS  # some were only judged by short blocks
 CHOSEN = "eighths, variance_rate=5.0"  # as --select found
+BY_BLOCKS = {
+    CHOSEN: CANDIDATES[CHOSEN],
+    "eighths, given back": chosen_of(GIVEN_BACK),
+    "eighths, given back, bounded units": chosen_of(BOUNDED),
+    "eighths, given back, both units": chosen_of(GIVEN_BACK + BOUNDED),
+}
+for called, seeds in list(CANDIDATES.items()):  # what quarters judged, as it was and given back
+    if called != CHOSEN and max(seeds) < len(ENDS + FOLDS):
+        back = [n for n, settings in enumerate(MODELS) if "give_back" in settings and settings.get("seed") in seeds]
+        BY_BLOCKS |= {called: seeds, f"given back: {called}": back}
+EVERY = CANDIDATES | BY_BLOCKS
 FINAL = "eighths, given back"  # as experiments/sysid_tries.py --blocks found
 WARM_UP = 50  # samples of the test half that the filter may see
 POOL, FIRST_POOL = "mean of quantiles", "mixture"  # as experiments/sysid_tries.py --blocks found, and without its condition

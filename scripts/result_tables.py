@@ -145,6 +145,8 @@ def pools(file: str) -> str:
         row["candidate"] += f", {row['pool']}" if "pool" in row else ""
     for candidate in dict.fromkeys(row["candidate"] for row in found):
         mine = [row for row in found if row["candidate"] == candidate]
+        if len(mine) < len(sets) * 4:  # not run to the end
+            continue
         each = [[row for row in mine if row["data"] == name] for name in sets]
         means = [[np.mean([float(row[column]) for row in part]) for column in ("standard_nll", "coverage")] for part in each]
         body.append([candidate, *[f"{nll:.3f}, {covered:.3f}" for nll, covered in means], summary(mine, "standard_nll")])
