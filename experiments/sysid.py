@@ -76,8 +76,11 @@ GIVEN_BACK = [
 ]
 # Bounded units: where no data were, what they add to a state does not grow with it, so that a free run cannot explode.
 BOUNDED = [pair | {"give_back": 200, "activation": "erf"} for pair in FOLDS if pair["variance_rate"] == 5.0]
-AS_WELL = [pair | {"seed": seed, "give_back": 200} for seed, pair in enumerate(ENDS + FOLDS)]
-AS_WELL = [settings for settings in AS_WELL if settings not in GIVEN_BACK]
+AS_WELL = [
+    settings
+    for seed, pair in enumerate(ENDS + FOLDS)
+    if (settings := pair | {"seed": seed, "give_back": 200}) not in GIVEN_BACK
+]
 # By their seeds, unless they have others.
 MODELS: list[dict[str, Any]] = ENDS + FOLDS + FAR_FOLDS + JUDGED_FOLDS + GIVEN_BACK + BOUNDED + AS_WELL
 

@@ -15,7 +15,7 @@ counts as 5 at most.
 Blocks (--blocks) judge pools and models once more. A record of 500 samples visits some of its regimes only once: the ball lies
 still far from the middle only in the second quarter, the valve of the actuator is wide open only in the third. Who takes away a
 whole quarter, or an eighth, asks what models make of a regime that they have never seen, and prefers those that are unsure of
-everything. A test half asks for much the same regimes as the half before it. So every fourth of sixteen short blocks is taken
+everything. A test half is expected to visit the regimes of the half before it. So every fourth of sixteen short blocks is taken
 away, four times; the models learn the rest, filter the first 50 samples, run free to the end of the half, as long as on a test
 half, and are scored on the blocks that they have not learned from. The rule, written before any block was scored: of the models
 that quarters chose and the same with what they held out given back, in each of the pools, the one with the smallest mean
