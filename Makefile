@@ -97,6 +97,7 @@ experiments: .venv/demo
 	$(BIN)/python experiments/filtering.py
 	$(BIN)/python experiments/sysid.py --select
 	$(BIN)/python experiments/sysid_tries.py --blocks
+	$(BIN)/python experiments/sysid_tries.py --blended
 	$(BIN)/python experiments/sysid.py
 	$(BIN)/python experiments/sysid_tries.py
 	$(BIN)/python experiments/sysid_tries.py --pools

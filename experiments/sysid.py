@@ -13,8 +13,10 @@ of which each holds out another eighth, both together, for each setting the mode
 models that start as linear ones and look up to 200 steps ahead, alone and with those that look 50 ahead, models that are judged
 up to 100 steps ahead, and models that in the end learn from what they held out as well. The one with the smallest mean negative
 log likelihood per standard unit over the quarters of all four sets wins; a run counts as 5 at most. Quarters in one piece hold
-regimes that the rest has not, so they do not tell what giving back is good for, nor how wide a forecast should be: these two
-were chosen on short blocks of the training halves (experiments/sysid_tries.py --blocks has the rule and the reason).
+regimes that the rest has not, so they do not tell what giving back is good for, nor how wide a forecast should be; short blocks
+of the training halves do, but not what models make of something new. Which models, which way to make one forecast of theirs,
+and how much of it should be what is usual in the training half, is decided by quarters and blocks together
+(experiments/sysid_tries.py --blended has the rule and the reason).
 The settings are those of earlier candidates, of which four had met the test halves before, and mixtures of so many models were
 made because none of these was both chosen by its rule and good there (docs/results.md).
 
@@ -109,11 +111,13 @@ BY_BLOCKS = {
     "eighths, given back, bounded units": chosen_of(BOUNDED),
     "eighths, given back, both units": chosen_of(GIVEN_BACK + BOUNDED),
 }
-for called, seeds in list(CANDIDATES.items()):  # what quarters judged, as it was and given back
-    if called != CHOSEN and max(seeds) < len(ENDS + FOLDS):
-        back = [n for n, settings in enumerate(MODELS) if "give_back" in settings and settings.get("seed") in seeds]
-        BY_BLOCKS |= {called: seeds, f"given back: {called}": back}
+# What quarters judged, as it was and given back.
+AS_IT_WAS = {called: seeds for called, seeds in CANDIDATES.items() if called != CHOSEN and max(seeds) < len(ENDS + FOLDS)}
+BACK = {settings["seed"]: n for n, settings in enumerate(MODELS) if "give_back" in settings and "seed" in settings}
+BY_BLOCKS |= AS_IT_WAS
+BY_BLOCKS |= {f"given back: {called}": sorted(BACK[seed] for seed in seeds) for called, seeds in AS_IT_WAS.items()}
 EVERY = CANDIDATES | BY_BLOCKS
+BY_BOTH = [called for called in CANDIDATES if called in BY_BLOCKS]
 FINAL = "eighths, given back"  # as experiments/sysid_tries.py --blocks found
 WARM_UP = 50  # samples of the test half that the filter may see
 POOL, FIRST_POOL = "mean of quantiles", "mixture"  # as experiments/sysid_tries.py --blocks found, and without its condition
@@ -255,16 +259,81 @@ def pooled(pool: str, mean: np.ndarray, std: np.ndarray) -> Moments:
     return mean[None], std[None]
 
 
-def scores(y: np.ndarray, mean: np.ndarray, std: np.ndarray) -> dict[str, float]:
-    """How good the mixture of some models is: error of its median, density, share of values in its intervals."""
+def scores(y: np.ndarray, mean: np.ndarray, std: np.ndarray, shares: np.ndarray | None = None) -> dict[str, float]:
+    """How good the mixture of some models is: error of its median, density, ranked score, share of values in its intervals."""
     known = np.isfinite(y).all(axis=1)
     y, mean, std = y[known], mean[:, known], std[:, known]
-    low, median, high = (ps.mixture.quantile(share, mean, std) for share in (0.025, 0.5, 0.975))
+    low, median, high = (ps.mixture.quantile(share, mean, std, shares) for share in (0.025, 0.5, 0.975))
     return {
         "rmse": ps.metrics.rmse(y, median),
-        "nll": -float(ps.mixture.log_density(norm.logpdf(y, mean, std).sum(axis=2)).mean()),
+        "nll": -float(ps.mixture.log_density(norm.logpdf(y, mean, std).sum(axis=2), shares).mean()),
+        "crps": float(ps.mixture.crps(y, mean, std, shares).mean()),
         "coverage": float(((low <= y) & (y <= high)).mean()),
     }
+
+
+def with_usual(split: Split, share: float, mean: np.ndarray, std: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """A forecast and what was usual in the half that was learned from, which gets a share; parts and their shares."""
+    usual = np.asarray(split.train.y, float)
+    mean, std = (
+        np.concatenate([part, np.broadcast_to(of(usual, axis=0), part[:1].shape)])
+        for part, of in ((mean, np.nanmean), (std, np.nanstd))
+    )
+    return mean, std, np.append(np.full(len(mean) - 1, (1 - share) / (len(mean) - 1)), share)
+
+
+def judges(name: str) -> list[Split]:
+    """The training half without each of its quarters, and without each of four sets of short blocks."""
+    return [part(name, number) for part in (quarter, blocks) for number in range(4)]
+
+
+def best_share(curves: np.ndarray) -> float:
+    """The share with the smallest mean ranked score, from runs x scores at the shares 0, one half, 1: they are quadratic."""
+    none, half, whole = curves.mean(axis=0)
+    bend, slope = 2 * (none - 2 * half + whole), 4 * half - 3 * none - whole
+    if bend <= 0:
+        return float(whole < none)
+    return float(np.clip(-slope / (2 * bend), 0, 1))
+
+
+def share_of_usual(kind: str, candidate: str, pool: str, name: str) -> dict[str, Any]:
+    """How much of a forecast should be what is usual, by all runs on a training half.
+
+    Scores of a run are with the share that the other runs ask for, in units of the standard deviation of the training half.
+    """
+    unit = float(np.asarray(sysid.load(name).train.y).std())
+    runs = []
+    for split in judges(name):
+        sound = sound_of([member(split, kind, seed) for seed in EVERY[candidate]])
+        mean, std = (np.stack([each[part] for each in sound]) / unit for part in ("mean", "std"))
+        scaled = split._replace(train=ps.Series(split.train.y / unit, split.train.u))
+        runs.append((np.asarray(split.test.y[WARM_UP:], float) / unit, scaled, *pooled(pool, mean, std)))
+    curves = []
+    for y, split, mean, std in runs:
+        known = np.isfinite(y).all(axis=1)
+        parts = [with_usual(split, share, mean[:, known], std[:, known]) for share in (0.0, 0.5, 1.0)]
+        curves.append([float(ps.mixture.crps(y[known], *each).mean()) for each in parts])
+    found = np.asarray(curves)
+    others = [best_share(np.delete(found, n, axis=0)) for n in range(len(runs))]
+    blended = [scores(y, *with_usual(split, share, *way)) for share, (y, split, *way) in zip(others, runs, strict=True)]
+    row = {"share": best_share(found), "plain_crps": found[:, 0].mean()}
+    row |= {key: np.mean([each[key] for each in blended]) for key in blended[0]}
+    row |= {
+        f"{judge}_coverage": np.mean([each["coverage"] for each in part])
+        for judge, part in (("quarters", blended[:4]), ("blocks", blended[4:]))
+    }
+    return {key: round(float(value), 4) for key, value in row.items()}
+
+
+BLENDED = ("kind", "candidate", "pool", "data", "settings")
+
+
+def blending(table: common.Table, kind: str, candidate: str, pool: str, name: str) -> dict[str, Any]:
+    """The row of one set in a table of shares; made if it is not there."""
+    keys = dict(zip(BLENDED, (kind, candidate, pool, name, same(kind, EVERY[candidate])), strict=True))
+    if not table.has(**keys):
+        table.add(keys | share_of_usual(kind, candidate, pool, name) | {"commit": common.commit()})
+    return next(row for row in table.rows if keys.items() <= row.items())
 
 
 def sound_of(every: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -272,12 +341,12 @@ def sound_of(every: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return [each for each in every if np.isfinite(each["mean"]).all() and np.isfinite(each["std"]).all()]
 
 
-def mix(split: Split, kind: str, candidate: str, pool: str = "mixture") -> dict[str, Any]:
+def mix(split: Split, kind: str, candidate: str, pool: str = "mixture", share: float = 0.0) -> dict[str, Any]:
     """The free run of the models of one candidate, as one, and the median of what they do alone."""
     every = [member(split, kind, seed) for seed in EVERY[candidate]]
     sound = sound_of(every)
     y = np.asarray(split.test.y[WARM_UP:], float)
-    keys = ("rmse", "nll", "coverage")
+    keys = ("rmse", "nll", "crps", "coverage")
     if not sound:
         nothing = dict.fromkeys((*keys, "alone_rmse", "alone_nll"), np.inf)
         return {"members": 0, **nothing, "trusted_steps": 0, "seconds": np.nan, "commit": common.commit()}
@@ -285,7 +354,7 @@ def mix(split: Split, kind: str, candidate: str, pool: str = "mixture") -> dict[
     alone = [scores(y, mean[n : n + 1], std[n : n + 1]) for n in range(len(sound))]
     return {
         "members": len(sound),
-        **{key: round(value, 4) for key, value in scores(y, *pooled(pool, mean, std)).items()},
+        **{key: round(value, 4) for key, value in scores(y, *with_usual(split, share, *pooled(pool, mean, std))).items()},
         **{f"alone_{key}": round(float(np.median([each[key] for each in alone])), 4) for key in ("rmse", "nll")},
         "trusted_steps": min(int(each["trusted"]) for each in sound),
         "seconds": round(sum(float(each["seconds"]) for each in every), 1),
@@ -338,14 +407,18 @@ def main() -> None:
     if chosen.select:
         select(chosen.data)
         return
-    table = common.Table("sysid", ("data", "kind", "candidate", "pool", "settings"))
-    for name, kind, pool in product(chosen.data, KINDS, (POOL, FIRST_POOL)):
-        keys = {"data": name, "kind": kind, "candidate": FINAL, "pool": pool, "settings": same(kind, EVERY[FINAL])}
+    table = common.Table("sysid", ("data", "kind", "candidate", "pool", "blended", "settings"))
+    shares = common.Table("sysid_blended", BLENDED)
+    for name, kind, blended in product(chosen.data, KINDS, ("yes", "no")):
+        keys = {"data": name, "kind": kind, "candidate": FINAL, "pool": POOL, "blended": blended}
+        keys |= {"settings": same(kind, EVERY[FINAL])}
         if not table.has(**keys):
             split = halves(name)
-            table.add(keys | mix(split, kind, FINAL, pool) | {"constant_rmse": round(constant(split), 4)})
+            share = float(blending(shares, kind, FINAL, POOL, name)["share"]) if blended == "yes" else 0.0
+            found = mix(split, kind, FINAL, POOL, share) | {"constant_rmse": round(constant(split), 4)}
+            table.add(keys | {"share": share} | found)
     for row in table.rows:
-        words = f"{row['data']:9} {row['kind']:8} {row['pool']:18}"
+        words = f"{row['data']:9} {row['kind']:8} {float(row['share']):5.1%} usual "
         common.say(f"{words} rmse {row['rmse']}  nll {row['nll']}  coverage {row['coverage']}")
 
 

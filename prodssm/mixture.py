@@ -1,4 +1,4 @@
-"""Several beliefs about the same thing, each as good as the others.
+"""Several beliefs about the same thing, each as good as the others, or with shares that say how good.
 
 Models that were trained on other rows, or from another start, agree where the data speak and differ where they do not. Their
 mixture knows that; each of them alone does not.
@@ -17,6 +17,8 @@ from scipy.special import ndtr, ndtri
 from prodssm.answers import Parts, Prediction
 from prodssm.checks import require_probability
 
+Shares = Sequence[float] | Float[np.ndarray, " m"] | None
+
 
 def matched(
     mean: Float[np.ndarray, "m n y"], cov: Float[np.ndarray, "m n y y"]
@@ -32,37 +34,80 @@ def matched(
     return centre, (cov + gap[..., :, None] * gap[..., None, :]).mean(axis=0)
 
 
-def log_density(each: Float[np.ndarray, "m n"]) -> Float[np.ndarray, " n"]:
-    """Log density of a mixture in equal parts, from those of its members.
+def log_density(each: Float[np.ndarray, "m n"], shares: Shares = None) -> Float[np.ndarray, " n"]:
+    """Log density of a mixture, from those of its members; in equal parts unless there are shares.
 
     Example:
         >>> np.exp(log_density(np.log([[0.5], [0.25]]))).round(6)
         array([0.375])
     """
-    return np.logaddexp.reduce(each, axis=0) - np.log(len(each))
+    with np.errstate(divide="ignore"):  # a part without a share
+        return np.logaddexp.reduce(each + np.log(_shares(each, shares))[:, None], axis=0)
 
 
-def quantile(probability: float, mean: Float[np.ndarray, "m n y"], std: Float[np.ndarray, "m n y"]) -> Float[np.ndarray, "n y"]:
-    """What a mixture in equal parts of normal distributions stays below with this probability.
+def quantile(
+    probability: float, mean: Float[np.ndarray, "m n y"], std: Float[np.ndarray, "m n y"], shares: Shares = None
+) -> Float[np.ndarray, "n y"]:
+    """What a mixture of normal distributions stays below with this probability; in equal parts unless there are shares.
 
-    Parts that have lost their way move it little as long as they are a smaller share than lies beyond: their share is one part
-    of so many, so this holds for medians, but for the ends of 95 % intervals only beyond forty parts.
+    Parts that have lost their way move it little as long as they are a smaller share than lies beyond: in equal parts their
+    share is one of so many, so this holds for medians, but for the ends of 95 % intervals only beyond forty parts.
 
     Example:
         >>> quantile(0.5, np.array([[[0.0]], [[0.1]], [[1e30]]]), np.ones((3, 1, 1))).round(1)
         array([[0.7]])
     """
     require_probability(probability)
+    share = _shares(mean, shares)
+    mean, std, share = mean[share > 0], std[share > 0], share[share > 0]
     each = mean + ndtri(probability) * std
     low, high = each.min(axis=0), each.max(axis=0)  # where no part, and where every part has that much below
     middle = low / 2 + high / 2
     while ((low < middle) & (middle < high)).any():  # until there is no number in between
         # A certain part has all or nothing below.
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-            below = np.where(std > 0, ndtr((middle - mean) / std), middle >= mean).mean(axis=0)
+            each = np.where(std > 0, ndtr((middle - mean) / std), middle >= mean)
+        below = np.tensordot(share, each, axes=1)
         low, high = np.where(below < probability, middle, low), np.where(below < probability, high, middle)
         middle = low / 2 + high / 2
     return middle
+
+
+def crps(
+    y: Float[np.ndarray, "n y"], mean: Float[np.ndarray, "m n y"], std: Float[np.ndarray, "m n y"], shares: Shares = None
+) -> Float[np.ndarray, "n y"]:
+    r"""Continuous ranked probability score of a mixture of normal distributions, value by value, in the unit of `y`.
+
+    $E|X - y| - E|X - X'|/2$ for independent draws $X, X'$ of the mixture. As a function of the shares it is a quadratic one, so
+    that shares with the best mean score are easily found. One lost part costs its share of how far off it is, no more.
+
+    Example:
+        >>> float(crps(np.zeros((1, 1)), np.zeros((2, 1, 1)), np.ones((2, 1, 1)))[0, 0].round(6))  # as one normal distribution
+        0.233695
+    """
+    share = _shares(mean, shares)
+    to_truth = np.tensordot(share, _mean_distance(mean - y, std), axes=1)
+    to_others = np.tensordot(
+        share, [_mean_distance(mean - m, np.hypot(std, s)) for m, s in zip(mean, std, strict=True)], axes=1
+    )
+    return to_truth - np.tensordot(share, to_others, axes=1) / 2
+
+
+def _mean_distance(mean: np.ndarray, std: np.ndarray) -> np.ndarray:
+    """Mean of the absolute value of a normal variable."""
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        z = np.where(std > 0, mean / std, np.copysign(np.inf, mean))
+        return mean * (2 * ndtr(z) - 1) + std * np.exp(-(z**2) / 2) * np.sqrt(2 / np.pi)
+
+
+def _shares(parts: np.ndarray, shares: Shares) -> Float[np.ndarray, " m"]:
+    """How much of a mixture each part is."""
+    if shares is None:
+        return np.full(len(parts), 1 / len(parts))
+    found = np.asarray(shares, float)
+    if found.shape != (len(parts),) or not (found >= 0).all() or abs(found.sum() - 1) > 1e-6:
+        raise ValueError(f"shares must be {len(parts)} numbers of at least zero that sum to one, got {shares}")
+    return found
 
 
 @dataclass(frozen=True, kw_only=True)

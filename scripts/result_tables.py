@@ -82,8 +82,8 @@ SEEN = {
     "a fifth held out, weight 1": "sysid_heavy",
     "a fifth held out, variances five times faster": "sysid_hurried",
     "what quarters chose, as a mixture": "sysid_mixture",
-    "given back, mixture": "sysid, mixture",
-    "given back, mean of quantiles": "sysid, mean of quantiles",
+    "given back, mixture": "sysid_given_back, mixture",
+    "given back, mean of quantiles": "sysid_given_back, mean of quantiles",
 }
 
 

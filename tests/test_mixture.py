@@ -50,6 +50,45 @@ def test_quantiles_of_a_mixture_by_its_draws():
         assert (np.abs(below - share) < 4 * np.sqrt(share * (1 - share) / len(draws))).all()
 
 
+def test_shares_are_the_same_as_so_many_equal_parts():
+    rng = np.random.default_rng(2)
+    means, stds, y = rng.normal(size=(2, 5, 3)), rng.uniform(0.1, 2.0, size=(2, 5, 3)), rng.normal(size=(5, 3))
+    each = norm.logpdf(y, means, stds).sum(axis=2)
+    parts, shares = [0, 1, 1, 1], np.array([0.25, 0.75])
+    assert np.allclose(mixture.log_density(each, shares), mixture.log_density(each[parts]))
+    assert np.allclose(mixture.quantile(0.1, means, stds, shares), mixture.quantile(0.1, means[parts], stds[parts]))
+    assert np.allclose(mixture.crps(y, means, stds, shares), mixture.crps(y, means[parts], stds[parts]))
+    lost = np.concatenate([means, np.full((1, 5, 3), 1e30)]), np.concatenate([stds, np.ones((1, 5, 3))])
+    none = np.array([0.25, 0.75, 0.0])  # a part without a share is not there
+    assert np.allclose(mixture.quantile(0.1, *lost, none), mixture.quantile(0.1, means, stds, shares))
+    assert np.allclose(mixture.crps(y, *lost, none), mixture.crps(y, means, stds, shares))
+
+
+def test_the_ranked_score_of_a_mixture_is_the_integral_over_its_distribution():
+    rng = np.random.default_rng(3)
+    means, stds, shares = rng.normal(size=(3, 1, 1)), np.array([0.3, 1.0, 0.0])[:, None, None], np.array([0.2, 0.5, 0.3])
+    at = np.linspace(-12, 12, 2_400_001)
+    with np.errstate(divide="ignore"):
+        below = np.tensordot(shares, norm.cdf((at - means[:, 0]) / stds[:, 0]), axes=1)
+    for y in (-2.0, 0.4):
+        area = np.sum((below - (at >= y)) ** 2) * (at[1] - at[0])
+        assert abs(mixture.crps(np.array([[y]]), means, stds, shares).item() - area) < 2e-5
+
+
+def test_the_ranked_score_of_one_part_is_that_of_the_metrics():
+    rng = np.random.default_rng(4)
+    y, mean, std = rng.normal(size=(6, 2)), rng.normal(size=(6, 2)), rng.uniform(0.1, 2.0, size=(6, 2))
+    std[0, 0] = 0.0
+    assert np.allclose(mixture.crps(y, mean[None], std[None]).mean(), ps.metrics.crps(y, mean, std))
+    assert mixture.crps(mean, mean[None], 0 * std[None]).max() == 0.0  # certain and right
+
+
+@pytest.mark.parametrize("shares", [[0.5], [0.7, 0.7], [1.5, -0.5], [np.nan, 1.0]])
+def test_shares_that_are_none(shares):
+    with pytest.raises(ValueError, match="shares must be 2 numbers"):
+        mixture.quantile(0.5, np.zeros((2, 1, 1)), np.ones((2, 1, 1)), shares)
+
+
 def test_quantiles_of_certain_parts_lie_where_these_are():
     means = np.array([1.0, 2.0, 3.0])[:, None, None]
     for share, expected in ((0.2, 1.0), (0.5, 2.0), (0.9, 3.0)):
