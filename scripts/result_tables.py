@@ -100,10 +100,37 @@ def seen() -> str:
 
 def sysid() -> str:
     """Real systems with controls."""
-    columns = ("data", "kind", "pool", "rmse", "alone_rmse", "constant_rmse", "nll", "alone_nll", "coverage", "seconds")
-    head = ["data", "model", "one of four", "RMSE", "alone", "constant", "NLL", "alone", "coverage of 95 %", "seconds"]
-    ordered = sorted(rows("sysid"), key=lambda row: (row["data"], row["kind"] != "network", row["pool"]))
-    return table(head, [[row[column] for column in columns] for row in ordered])
+    columns = ("rmse", "alone_rmse", "constant_rmse", "nll", "alone_nll", "coverage", "seconds")
+    head = ["data", "model", "usual", "RMSE", "alone", "constant", "NLL", "alone", "coverage of 95 %", "seconds"]
+    ordered = sorted(rows("sysid"), key=lambda row: (row["data"], row["kind"] != "network", row["blended"] == "no"))
+    body = [
+        [
+            row["data"],
+            row["kind"],
+            f"{float(row['share']):.1%}" if row["blended"] == "yes" else "not blended",
+            *[row[column] for column in columns],
+        ]
+        for row in ordered
+    ]
+    return table(head, body)
+
+
+def blended() -> str:
+    """Forecasts with what is usual blended in, by quarters and blocks: score, coverage, share; as the rule orders them."""
+    found = [row for row in rows("sysid_blended") if row["kind"] == "network"]
+    sets, body = sorted({row["data"] for row in found}), []
+    for called in dict.fromkeys((row["candidate"], row["pool"]) for row in found):
+        mine = {row["data"]: row for row in found if (row["candidate"], row["pool"]) == called}
+        if len(mine) == len(sets):
+            asked = all(0.85 <= float(row["coverage"]) <= 0.99 for row in mine.values())
+            mean = np.mean([float(row["crps"]) for row in mine.values()])
+            cells = [
+                f"{float(row['crps']):.3f}, {float(row['coverage']):.3f}, {float(row['share']):.2f}"
+                for row in (mine[name] for name in sets)
+            ]
+            body.append((not asked, mean, [", ".join(called), *cells, f"{mean:.4f}", "yes" if asked else "no"]))
+    body = [cells for _, _, cells in sorted(body, key=lambda row: row[:2])]
+    return table(["one forecast of several", *sets, "all", "covers as asked for"], body)
 
 
 def settings(file: str) -> str:
@@ -223,6 +250,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "filtering": filtering,
     "sysid": sysid,
     "sysid seen": seen,
+    "blended": blended,
     "settings": partial(settings, "sysid_settings"),
     "quarters": partial(settings, "sysid_quarters"),
     "behind": partial(behind, "sysid_quarters"),
