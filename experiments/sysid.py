@@ -15,7 +15,7 @@ up to 100 steps ahead, and models that in the end learn from what they held out 
 log likelihood per standard unit over the quarters of all four sets wins; a run counts as 5 at most. Quarters in one piece hold
 regimes that the rest has not, so they do not tell what giving back is good for, nor how wide a forecast should be; short blocks
 of the training halves do, but not what models make of something new. Which models, which way to make one forecast of theirs,
-and how much of it should be what is usual in the training half, is decided by quarters and blocks together
+and after how many steps it should give way to what is usual in the training half, is decided by quarters and blocks together
 (experiments/sysid_tries.py --blended has the rule and the reason).
 The settings are those of earlier candidates, of which four had met the test halves before, and mixtures of so many models were
 made because none of these was both chosen by its rule and good there (docs/results.md).
@@ -263,6 +263,7 @@ def scores(y: np.ndarray, mean: np.ndarray, std: np.ndarray, shares: np.ndarray 
     """How good the mixture of some models is: error of its median, density, ranked score, share of values in its intervals."""
     known = np.isfinite(y).all(axis=1)
     y, mean, std = y[known], mean[:, known], std[:, known]
+    shares = None if shares is None else shares[:, known]
     low, median, high = (ps.mixture.quantile(share, mean, std, shares) for share in (0.025, 0.5, 0.975))
     return {
         "rmse": ps.metrics.rmse(y, median),
@@ -272,14 +273,30 @@ def scores(y: np.ndarray, mean: np.ndarray, std: np.ndarray, shares: np.ndarray 
     }
 
 
-def with_usual(split: Split, share: float, mean: np.ndarray, std: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """A forecast and what was usual in the half that was learned from, which gets a share; parts and their shares."""
-    usual = np.asarray(split.train.y, float)
-    mean, std = (
-        np.concatenate([part, np.broadcast_to(of(usual, axis=0), part[:1].shape)])
-        for part, of in ((mean, np.nanmean), (std, np.nanstd))
-    )
-    return mean, std, np.append(np.full(len(mean) - 1, (1 - share) / (len(mean) - 1)), share)
+def usual(train: ps.Series) -> Moments:
+    """What the next value is expected to be by who knows no more than those that were learned from: mean and deviation.
+
+    Values that follow each other are alike. The deviation is that of a prediction from as few values that are not: those seen,
+    over the sum of their correlations until these are first negative.
+    """
+    y = np.asarray(train.y, float)
+    gaps = np.where(np.isfinite(y), y - np.nanmean(y, axis=0), 0.0)
+    alike = np.stack([(gaps[: len(y) - lag] * gaps[lag:]).mean(axis=0) for lag in range(len(y) // 2)]) / (gaps**2).mean(axis=0)
+    first = np.where((alike < 0).any(axis=0), np.argmax(alike < 0, axis=0), len(alike))
+    sums = np.array([2 * column[:end].sum() - 1 for column, end in zip(alike.T, first, strict=True)])
+    count = np.maximum(np.isfinite(y).sum(axis=0) / sums, 2.0)
+    return np.nanmean(y, axis=0), np.nanstd(y, axis=0) * np.sqrt((count + 1) / (count - 1))
+
+
+def with_usual(known: Moments, lasts: float, mean: np.ndarray, std: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """A forecast and what is usual, whose share grows: all but one in e after as many steps as the forecast lasts.
+
+    Returns:
+        Means and deviations of the parts, and their shares step by step.
+    """
+    parts = [np.concatenate([part, np.broadcast_to(of, part[:1].shape)]) for part, of in zip((mean, std), known, strict=True)]
+    share = -np.expm1(-np.arange(1, mean.shape[1] + 1) / lasts)
+    return parts[0], parts[1], np.stack([*[(1 - share) / len(mean)] * len(mean), share])
 
 
 def judges(name: str) -> list[Split]:
@@ -287,52 +304,50 @@ def judges(name: str) -> list[Split]:
     return [part(name, number) for part in (quarter, blocks) for number in range(4)]
 
 
-def best_share(curves: np.ndarray) -> float:
-    """The share with the smallest mean ranked score, from runs x scores at the shares 0, one half, 1: they are quadratic."""
-    none, half, whole = curves.mean(axis=0)
-    bend, slope = 2 * (none - 2 * half + whole), 4 * half - 3 * none - whole
-    if bend <= 0:
-        return float(whole < none)
-    return float(np.clip(-slope / (2 * bend), 0, 1))
+LASTS = [*2.0 ** np.arange(0, 14.5, 0.5), np.inf]
 
 
-def share_of_usual(kind: str, candidate: str, pool: str, name: str) -> dict[str, Any]:
-    """How much of a forecast should be what is usual, by all runs on a training half.
+def how_long(kind: str, candidate: str, pool: str, name: str) -> dict[str, Any]:
+    """How many steps a forecast lasts until it is no better than what is usual, by all runs on a training half.
 
-    Scores of a run are with the share that the other runs ask for, in units of the standard deviation of the training half.
+    Scores of a run are with the number that the other runs ask for, in units of the standard deviation of the training half.
     """
     unit = float(np.asarray(sysid.load(name).train.y).std())
     runs = []
     for split in judges(name):
         sound = sound_of([member(split, kind, seed) for seed in EVERY[candidate]])
-        mean, std = (np.stack([each[part] for each in sound]) / unit for part in ("mean", "std"))
-        scaled = split._replace(train=ps.Series(split.train.y / unit, split.train.u))
-        runs.append((np.asarray(split.test.y[WARM_UP:], float) / unit, scaled, *pooled(pool, mean, std)))
-    curves = []
-    for y, split, mean, std in runs:
-        known = np.isfinite(y).all(axis=1)
-        parts = [with_usual(split, share, mean[:, known], std[:, known]) for share in (0.0, 0.5, 1.0)]
-        curves.append([float(ps.mixture.crps(y[known], *each).mean()) for each in parts])
-    found = np.asarray(curves)
-    others = [best_share(np.delete(found, n, axis=0)) for n in range(len(runs))]
-    blended = [scores(y, *with_usual(split, share, *way)) for share, (y, split, *way) in zip(others, runs, strict=True)]
-    row = {"share": best_share(found), "plain_crps": found[:, 0].mean()}
-    row |= {key: np.mean([each[key] for each in blended]) for key in blended[0]}
-    row |= {
-        f"{judge}_coverage": np.mean([each["coverage"] for each in part])
-        for judge, part in (("quarters", blended[:4]), ("blocks", blended[4:]))
+        mean, std = (np.stack([each[part] for each in sound]) for part in ("mean", "std"))
+        runs.append((np.asarray(split.test.y[WARM_UP:], float), usual(split.train), *pooled(pool, mean, std)))
+    curves = np.stack([[ranked(*run, lasts=lasts) for lasts in LASTS] for run in runs])
+    others = [LASTS[np.argmin(np.delete(curves, n, axis=0).mean(axis=0))] for n in range(len(runs))]
+    blended = [scores(y, *with_usual(known, lasts, *way)) for lasts, (y, known, *way) in zip(others, runs, strict=True)]
+    judged = {"quarters_coverage": blended[:4], "blocks_coverage": blended[4:]}
+    return {
+        "lasts": round(LASTS[np.argmin(curves.mean(axis=0))], 1),
+        "crps": round(np.mean([each["crps"] for each in blended]) / unit, 4),
+        "plain_crps": round(curves[:, -1].mean() / unit, 4),
+        "rmse": round(np.mean([each["rmse"] for each in blended]) / unit, 4),
+        "nll": round(np.mean([each["nll"] for each in blended]) - np.log(unit), 4),
+        "coverage": round(np.mean([each["coverage"] for each in blended]), 4),
+        **{key: round(np.mean([each["coverage"] for each in part]), 4) for key, part in judged.items()},
     }
-    return {key: round(float(value), 4) for key, value in row.items()}
+
+
+def ranked(y: np.ndarray, known: Moments, mean: np.ndarray, std: np.ndarray, lasts: float) -> float:
+    """Mean ranked score of a forecast that lasts so long."""
+    seen = np.isfinite(y).all(axis=1)
+    mean, std, shares = with_usual(known, lasts, mean, std)
+    return float(ps.mixture.crps(y[seen], mean[:, seen], std[:, seen], shares[:, seen]).mean())
 
 
 BLENDED = ("kind", "candidate", "pool", "data", "settings")
 
 
 def blending(table: common.Table, kind: str, candidate: str, pool: str, name: str) -> dict[str, Any]:
-    """The row of one set in a table of shares; made if it is not there."""
+    """The row of one set in the table of how long forecasts last; made if it is not there."""
     keys = dict(zip(BLENDED, (kind, candidate, pool, name, same(kind, EVERY[candidate])), strict=True))
     if not table.has(**keys):
-        table.add(keys | share_of_usual(kind, candidate, pool, name) | {"commit": common.commit()})
+        table.add(keys | how_long(kind, candidate, pool, name) | {"commit": common.commit()})
     return next(row for row in table.rows if keys.items() <= row.items())
 
 
@@ -341,7 +356,7 @@ def sound_of(every: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return [each for each in every if np.isfinite(each["mean"]).all() and np.isfinite(each["std"]).all()]
 
 
-def mix(split: Split, kind: str, candidate: str, pool: str = "mixture", share: float = 0.0) -> dict[str, Any]:
+def mix(split: Split, kind: str, candidate: str, pool: str = "mixture", lasts: float = np.inf) -> dict[str, Any]:
     """The free run of the models of one candidate, as one, and the median of what they do alone."""
     every = [member(split, kind, seed) for seed in EVERY[candidate]]
     sound = sound_of(every)
@@ -351,10 +366,11 @@ def mix(split: Split, kind: str, candidate: str, pool: str = "mixture", share: f
         nothing = dict.fromkeys((*keys, "alone_rmse", "alone_nll"), np.inf)
         return {"members": 0, **nothing, "trusted_steps": 0, "seconds": np.nan, "commit": common.commit()}
     mean, std = (np.stack([each[part] for each in sound]) for part in ("mean", "std"))
+    one = pooled(pool, mean, std)
     alone = [scores(y, mean[n : n + 1], std[n : n + 1]) for n in range(len(sound))]
     return {
         "members": len(sound),
-        **{key: round(value, 4) for key, value in scores(y, *with_usual(split, share, *pooled(pool, mean, std))).items()},
+        **{key: round(value, 4) for key, value in scores(y, *with_usual(usual(split.train), lasts, *one)).items()},
         **{f"alone_{key}": round(float(np.median([each[key] for each in alone])), 4) for key in ("rmse", "nll")},
         "trusted_steps": min(int(each["trusted"]) for each in sound),
         "seconds": round(sum(float(each["seconds"]) for each in every), 1),
@@ -408,17 +424,17 @@ def main() -> None:
         select(chosen.data)
         return
     table = common.Table("sysid", ("data", "kind", "candidate", "pool", "blended", "settings"))
-    shares = common.Table("sysid_blended", BLENDED)
+    lasting = common.Table("sysid_blended", BLENDED)
     for kind, name, blended in product(KINDS, chosen.data, ("yes", "no")):
         keys = {"data": name, "kind": kind, "candidate": FINAL, "pool": POOL, "blended": blended}
         keys |= {"settings": same(kind, EVERY[FINAL])}
         if not table.has(**keys):
             split = halves(name)
-            share = float(blending(shares, kind, FINAL, POOL, name)["share"]) if blended == "yes" else 0.0
-            found = mix(split, kind, FINAL, POOL, share) | {"constant_rmse": round(constant(split), 4)}
-            table.add(keys | {"share": share} | found)
+            lasts = float(blending(lasting, kind, FINAL, POOL, name)["lasts"]) if blended == "yes" else np.inf
+            found = mix(split, kind, FINAL, POOL, lasts) | {"constant_rmse": round(constant(split), 4)}
+            table.add(keys | {"lasts": lasts} | found)
     for row in table.rows:
-        words = f"{row['data']:9} {row['kind']:8} {float(row['share']):5.1%} usual "
+        words = f"{row['data']:9} {row['kind']:8} lasts {row['lasts']:>6} steps "
         common.say(f"{words} rmse {row['rmse']}  nll {row['nll']}  coverage {row['coverage']}")
 
 

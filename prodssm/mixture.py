@@ -17,7 +17,7 @@ from scipy.special import ndtr, ndtri
 from prodssm.answers import Parts, Prediction
 from prodssm.checks import require_probability
 
-Shares = Sequence[float] | Float[np.ndarray, " m"] | None
+Shares = Sequence[float] | Float[np.ndarray, " m"] | Float[np.ndarray, "m n"] | None  # of all rows, or row by row
 
 
 def matched(
@@ -42,7 +42,7 @@ def log_density(each: Float[np.ndarray, "m n"], shares: Shares = None) -> Float[
         array([0.375])
     """
     with np.errstate(divide="ignore"):  # a part without a share
-        return np.logaddexp.reduce(each + np.log(_shares(each, shares))[:, None], axis=0)
+        return np.logaddexp.reduce(each + np.log(_shares(each, shares)), axis=0)
 
 
 def quantile(
@@ -58,8 +58,7 @@ def quantile(
         array([[0.7]])
     """
     require_probability(probability)
-    share = _shares(mean, shares)
-    mean, std, share = mean[share > 0], std[share > 0], share[share > 0]
+    share = _shares(mean, shares)[..., None]
     each = mean + ndtri(probability) * std
     low, high = each.min(axis=0), each.max(axis=0)  # where no part, and where every part has that much below
     middle = low / 2 + high / 2
@@ -67,7 +66,7 @@ def quantile(
         # A certain part has all or nothing below.
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             each = np.where(std > 0, ndtr((middle - mean) / std), middle >= mean)
-        below = np.tensordot(share, each, axes=1)
+        below = (share * each).sum(axis=0)
         low, high = np.where(below < probability, middle, low), np.where(below < probability, high, middle)
         middle = low / 2 + high / 2
     return middle
@@ -85,12 +84,10 @@ def crps(
         >>> float(crps(np.zeros((1, 1)), np.zeros((2, 1, 1)), np.ones((2, 1, 1)))[0, 0].round(6))  # as one normal distribution
         0.233695
     """
-    share = _shares(mean, shares)
-    to_truth = np.tensordot(share, _mean_distance(mean - y, std), axes=1)
-    to_others = np.tensordot(
-        share, [_mean_distance(mean - m, np.hypot(std, s)) for m, s in zip(mean, std, strict=True)], axes=1
-    )
-    return to_truth - np.tensordot(share, to_others, axes=1) / 2
+    share = _shares(mean, shares)[..., None]
+    to_truth = (share * _mean_distance(mean - y, std)).sum(axis=0)
+    apart = [(share * _mean_distance(mean - m, np.hypot(std, s))).sum(axis=0) for m, s in zip(mean, std, strict=True)]
+    return to_truth - (share * np.asarray(apart)).sum(axis=0) / 2
 
 
 def _mean_distance(mean: np.ndarray, std: np.ndarray) -> np.ndarray:
@@ -100,14 +97,17 @@ def _mean_distance(mean: np.ndarray, std: np.ndarray) -> np.ndarray:
         return mean * (2 * ndtr(z) - 1) + std * np.exp(-(z**2) / 2) * np.sqrt(2 / np.pi)
 
 
-def _shares(parts: np.ndarray, shares: Shares) -> Float[np.ndarray, " m"]:
+def _shares(parts: np.ndarray, shares: Shares) -> Float[np.ndarray, "m n"] | Float[np.ndarray, "m 1"]:
     """How much of a mixture each part is."""
+    m, n = parts.shape[:2]
     if shares is None:
-        return np.full(len(parts), 1 / len(parts))
+        return np.full((m, 1), 1 / m)
     found = np.asarray(shares, float)
-    if found.shape != (len(parts),) or not (found >= 0).all() or abs(found.sum() - 1) > 1e-6:
-        raise ValueError(f"shares must be {len(parts)} numbers of at least zero that sum to one, got {shares}")
-    return found
+    if found.shape not in ((m,), (m, n)) or not (found >= 0).all() or (np.abs(found.sum(axis=0) - 1) > 1e-6).any():
+        raise ValueError(
+            f"shares must be {m} numbers of at least zero that sum to one, or so many for each of {n} rows; got {shares}"
+        )
+    return found.reshape(m, -1)
 
 
 @dataclass(frozen=True, kw_only=True)

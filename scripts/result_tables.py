@@ -101,13 +101,13 @@ def seen() -> str:
 def sysid() -> str:
     """Real systems with controls."""
     columns = ("rmse", "alone_rmse", "constant_rmse", "nll", "alone_nll", "coverage", "seconds")
-    head = ["data", "model", "usual", "RMSE", "alone", "constant", "NLL", "alone", "coverage of 95 %", "seconds"]
+    head = ["data", "model", "lasts", "RMSE", "alone", "constant", "NLL", "alone", "coverage of 95 %", "seconds"]
     ordered = sorted(rows("sysid"), key=lambda row: (row["data"], row["kind"] != "network", row["blended"] == "no"))
     body = [
         [
             row["data"],
             row["kind"],
-            f"{float(row['share']):.1%}" if row["blended"] == "yes" else "not blended",
+            row["lasts"] if row["blended"] == "yes" else "not blended",
             *[row[column] for column in columns],
         ]
         for row in ordered
@@ -116,7 +116,7 @@ def sysid() -> str:
 
 
 def blended() -> str:
-    """Forecasts with what is usual blended in, by quarters and blocks: score, coverage, share; as the rule orders them."""
+    """Forecasts with what is usual blended in, by quarters and blocks: score, coverage, steps; as the rule orders them."""
     found = [row for row in rows("sysid_blended") if row["kind"] == "network"]
     sets, body = sorted({row["data"] for row in found}), []
     for called in dict.fromkeys((row["candidate"], row["pool"]) for row in found):

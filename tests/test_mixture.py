@@ -58,6 +58,11 @@ def test_shares_are_the_same_as_so_many_equal_parts():
     assert np.allclose(mixture.log_density(each, shares), mixture.log_density(each[parts]))
     assert np.allclose(mixture.quantile(0.1, means, stds, shares), mixture.quantile(0.1, means[parts], stds[parts]))
     assert np.allclose(mixture.crps(y, means, stds, shares), mixture.crps(y, means[parts], stds[parts]))
+    rows = np.repeat(shares[:, None], 5, axis=1)
+    rows[:, 2] = [1.0, 0.0]  # row by row
+    assert np.allclose(mixture.log_density(each, rows)[2], each[0, 2])
+    assert np.allclose(mixture.quantile(0.1, means, stds, rows)[2], means[0, 2] + norm.ppf(0.1) * stds[0, 2])
+    assert np.allclose(mixture.crps(y, means, stds, rows)[3], mixture.crps(y, means[parts], stds[parts])[3])
     lost = np.concatenate([means, np.full((1, 5, 3), 1e30)]), np.concatenate([stds, np.ones((1, 5, 3))])
     none = np.array([0.25, 0.75, 0.0])  # a part without a share is not there
     assert np.allclose(mixture.quantile(0.1, *lost, none), mixture.quantile(0.1, means, stds, shares))
@@ -83,7 +88,7 @@ def test_the_ranked_score_of_one_part_is_that_of_the_metrics():
     assert mixture.crps(mean, mean[None], 0 * std[None]).max() == 0.0  # certain and right
 
 
-@pytest.mark.parametrize("shares", [[0.5], [0.7, 0.7], [1.5, -0.5], [np.nan, 1.0]])
+@pytest.mark.parametrize("shares", [[0.5], [0.7, 0.7], [1.5, -0.5], [np.nan, 1.0], np.full((2, 3), 0.5)])
 def test_shares_that_are_none(shares):
     with pytest.raises(ValueError, match="shares must be 2 numbers"):
         mixture.quantile(0.5, np.zeros((2, 1, 1)), np.ones((2, 1, 1)), shares)
