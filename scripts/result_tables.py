@@ -76,23 +76,25 @@ def filtering() -> str:
     return table(["weights", "r", "filter", "MSE", "NLL"], body)
 
 
-SEEN = {
-    "a fifth held out": "sysid_fifth",
-    "a tenth held out": "sysid_tenth",
-    "a fifth held out, weight 1": "sysid_heavy",
-    "a fifth held out, variances five times faster": "sysid_hurried",
-    "what quarters chose, as a mixture": "sysid_mixture",
-    "given back, mixture": "sysid_given_back, mixture",
-    "given back, mean of quantiles": "sysid_given_back, mean of quantiles",
+SEEN: dict[str, tuple[str, dict[str, str]]] = {
+    "a fifth held out": ("sysid_fifth", {}),
+    "a tenth held out": ("sysid_tenth", {}),
+    "a fifth held out, weight 1": ("sysid_heavy", {}),
+    "a fifth held out, variances five times faster": ("sysid_hurried", {}),
+    "what quarters chose, as a mixture": ("sysid_mixture", {}),
+    "given back, mixture": ("sysid_given_back", {"pool": "mixture"}),
+    "given back, mean of quantiles": ("sysid_given_back", {"pool": "mean of quantiles"}),
+    "what both judges chose, not blended": ("sysid_shares", {"blended": "no"}),
+    "what both judges chose, one share for all steps": ("sysid_shares", {"blended": "yes"}),
+    "what both judges chose, a share that grows": ("sysid", {"blended": "yes"}),
 }
 
 
 def seen() -> str:
     """What all candidates do that ever met the test halves: error and coverage of the networks."""
     sets, body = sorted({row["data"] for row in rows("sysid_fifth")}), []
-    for candidate, file in SEEN.items():
-        name, _, pool = file.partition(", ")
-        found = {row["data"]: row for row in rows(name) if row["kind"] == "network" and row.get("pool", pool) in ("", pool)}
+    for candidate, (name, which) in SEEN.items():
+        found = {row["data"]: row for row in rows(name) if row["kind"] == "network" and which.items() <= row.items()}
         cells = [f"{float(found[n]['rmse']):.3f}, {float(found[n]['coverage']):.3f}" if n in found else "" for n in sets]
         body.append([candidate, *cells])
     return table(["candidate", *sets], body)
@@ -125,7 +127,7 @@ def blended() -> str:
             asked = all(0.85 <= float(row["coverage"]) <= 0.99 for row in mine.values())
             mean = np.mean([float(row["crps"]) for row in mine.values()])
             cells = [
-                f"{float(row['crps']):.3f}, {float(row['coverage']):.3f}, {float(row['share']):.2f}"
+                f"{float(row['crps']):.3f}, {float(row['coverage']):.3f}, {row['lasts']}"
                 for row in (mine[name] for name in sets)
             ]
             body.append((not asked, mean, [", ".join(called), *cells, f"{mean:.4f}", "yes" if asked else "no"]))
