@@ -1,22 +1,23 @@
 """Real systems with controls: actuator, ball and beam, dryer, cascaded tanks, all with the same settings.
 
 Models are trained on the first half (tanks: the estimation record), each from another seed, with other settings of which nobody
-knows the best, and judged by another part that is held out of it and learned from in the end; then one forecast is made of
-theirs. On the test half they filter the first 50 samples and run free to the end: only the controls are given. Printed are the
-RMSE of the median and the negative log likelihood in the units of the data and the coverage of 95 % intervals, beside linear
-state-space models that the same library starts from the subspace of the data, trains and pools (`hidden=()`), and beside the
-error of a constant, the mean of the training half. A model whose training or forecast is not finite is left out.
+knows the best, and judged by another part that is held out of it; then one forecast is made of theirs, which gives way to what
+is usual in the half that they learned from. On the test half they filter the first 50 samples and run free to the end: only the
+controls are given. Printed are the RMSE of the median and the negative log likelihood in the units of the data and the coverage
+of 95 % intervals, beside linear state-space models that the same library starts from the subspace of the data, trains and pools
+(`hidden=()`), beside what is usual alone, and beside the error of a constant, the mean of the training half. A model whose
+training or forecast is not finite is left out.
 
 Which models they are was chosen on the training halves alone: of each, one quarter after the other is taken away, the models
 learn the rest and run free over that quarter. Candidates are the models that hold out the end, a fifth or a tenth of all, those
 of which each holds out another eighth, both together, for each setting the models of either kind that have one of its values,
 models that start as linear ones and look up to 200 steps ahead, alone and with those that look 50 ahead, models that are judged
 up to 100 steps ahead, and models that in the end learn from what they held out as well. The one with the smallest mean negative
-log likelihood per standard unit over the quarters of all four sets wins; a run counts as 5 at most. Quarters in one piece hold
-regimes that the rest has not, so they do not tell what giving back is good for, nor how wide a forecast should be; short blocks
-of the training halves do, but not what models make of something new. Which models, which way to make one forecast of theirs,
-and after how many steps it should give way to what is usual in the training half, is decided by quarters and blocks together
-(experiments/sysid_tries.py --blended has the rule and the reason).
+log likelihood per standard unit over the quarters of all four sets won at first; a run counts as 5 at most. Quarters in one
+piece hold regimes that the rest has not, so they do not tell what giving back is good for, nor how wide a forecast should be;
+short blocks of the training halves do, but not what models make of something new. Which models, which way to make one forecast
+of theirs, and after how many steps it should give way to what is usual in the training half, is decided by quarters and blocks
+together (experiments/sysid_tries.py --blended has the rule and the reason).
 The settings are those of earlier candidates, of which four had met the test halves before, and mixtures of so many models were
 made because none of these was both chosen by its rule and good there (docs/results.md).
 
@@ -78,13 +79,8 @@ GIVEN_BACK = [
 ]
 # Bounded units: where no data were, what they add to a state does not grow with it, so that a free run cannot explode.
 BOUNDED = [pair | {"give_back": 200, "activation": "erf"} for pair in FOLDS if pair["variance_rate"] == 5.0]
-AS_WELL = [
-    settings
-    for seed, pair in enumerate(ENDS + FOLDS)
-    if (settings := pair | {"seed": seed, "give_back": 200}) not in GIVEN_BACK
-]
 # By their seeds, unless they have others.
-MODELS: list[dict[str, Any]] = ENDS + FOLDS + FAR_FOLDS + JUDGED_FOLDS + GIVEN_BACK + BOUNDED + AS_WELL
+MODELS: list[dict[str, Any]] = ENDS + FOLDS + FAR_FOLDS + JUDGED_FOLDS + GIVEN_BACK + BOUNDED
 
 
 def chosen_of(models: Sequence[dict[str, Any]], **values: Any) -> list[int]:
@@ -111,11 +107,7 @@ BY_BLOCKS = {
     "eighths, given back, bounded units": chosen_of(BOUNDED),
     "eighths, given back, both units": chosen_of(GIVEN_BACK + BOUNDED),
 }
-# What quarters judged, as it was and given back.
-AS_IT_WAS = {called: seeds for called, seeds in CANDIDATES.items() if called != CHOSEN and max(seeds) < len(ENDS + FOLDS)}
-BACK = {settings["seed"]: n for n, settings in enumerate(MODELS) if "give_back" in settings and "seed" in settings}
-BY_BLOCKS |= AS_IT_WAS
-BY_BLOCKS |= {f"given back: {called}": sorted(BACK[seed] for seed in seeds) for called, seeds in AS_IT_WAS.items()}
+BY_BLOCKS |= {called: seeds for called, seeds in CANDIDATES.items() if max(seeds) < len(ENDS + FOLDS)}
 EVERY = CANDIDATES | BY_BLOCKS
 BY_BOTH = [called for called in CANDIDATES if called in BY_BLOCKS]
 FINAL = "eighths, variance_rate=5.0"  # as experiments/sysid_tries.py --blended found
@@ -280,16 +272,20 @@ def usual(train: ps.Series) -> Moments:
     over the sum of their correlations until these are first negative.
     """
     y = np.asarray(train.y, float)
-    gaps = np.where(np.isfinite(y), y - np.nanmean(y, axis=0), 0.0)
-    alike = np.stack([(gaps[: len(y) - lag] * gaps[lag:]).mean(axis=0) for lag in range(len(y) // 2)]) / (gaps**2).mean(axis=0)
+    seen = np.isfinite(y)
+    gaps = np.where(seen, y - np.nanmean(y, axis=0), 0.0)
+    lags = [slice(lag, None) for lag in range(len(y) // 2)]
+    pairs = np.stack([(seen[late] & seen[: len(y) - late.start]).sum(axis=0) for late in lags])
+    alike = np.stack([(gaps[late] * gaps[: len(y) - late.start]).sum(axis=0) for late in lags]) / np.maximum(pairs, 1)
+    alike /= alike[0]
     first = np.where((alike < 0).any(axis=0), np.argmax(alike < 0, axis=0), len(alike))
     sums = np.array([2 * column[:end].sum() - 1 for column, end in zip(alike.T, first, strict=True)])
-    count = np.maximum(np.isfinite(y).sum(axis=0) / sums, 2.0)
+    count = np.maximum(seen.sum(axis=0) / sums, 2.0)
     return np.nanmean(y, axis=0), np.nanstd(y, axis=0) * np.sqrt((count + 1) / (count - 1))
 
 
 def with_usual(known: Moments, lasts: float, mean: np.ndarray, std: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """A forecast and what is usual, whose share grows: all but one in e after as many steps as the forecast lasts.
+    """A forecast and what is usual, whose share grows: that of the forecast is one in e after as many steps as it lasts.
 
     Returns:
         Means and deviations of the parts, and their shares step by step.
@@ -308,16 +304,20 @@ LASTS = [*2.0 ** np.arange(0, 14.5, 0.5), np.inf]
 
 
 def how_long(kind: str, candidate: str, pool: str, name: str) -> dict[str, Any]:
-    """How many steps a forecast lasts until it is no better than what is usual, by all runs on a training half.
+    """After how many steps a forecast should have given way to what is usual but for one in e, by all runs on a training half.
 
     Scores of a run are with the number that the other runs ask for, in units of the standard deviation of the training half.
+    Runs are not independent: what one judge takes away in one of them the other takes away in another.
     """
     unit = float(np.asarray(sysid.load(name).train.y).std())
     runs = []
     for split in judges(name):
+        y, known = np.asarray(split.test.y[WARM_UP:], float), usual(split.train)
         sound = sound_of([member(split, kind, seed) for seed in EVERY[candidate]])
+        if not sound:  # nothing else is known then
+            sound = [{part: np.broadcast_to(of, y.shape) for part, of in zip(("mean", "std"), known, strict=True)}]
         mean, std = (np.stack([each[part] for each in sound]) for part in ("mean", "std"))
-        runs.append((np.asarray(split.test.y[WARM_UP:], float), usual(split.train), *pooled(pool, mean, std)))
+        runs.append((y, known, *pooled(pool, mean, std)))
     curves = np.stack([[ranked(*run, lasts=lasts) for lasts in LASTS] for run in runs])
     others = [LASTS[np.argmin(np.delete(curves, n, axis=0).mean(axis=0))] for n in range(len(runs))]
     blended = [scores(y, *with_usual(known, lasts, *way)) for lasts, (y, known, *way) in zip(others, runs, strict=True)]
@@ -364,7 +364,7 @@ def mix(split: Split, kind: str, candidate: str, pool: str = "mixture", lasts: f
     keys = ("rmse", "nll", "crps", "coverage")
     if not sound:
         nothing = dict.fromkeys((*keys, "alone_rmse", "alone_nll"), np.inf)
-        return {"members": 0, **nothing, "trusted_steps": 0, "seconds": np.nan, "commit": common.commit()}
+        return {"members": 0, **nothing, "trusted_steps": 0, "seconds": np.nan, "commit": "", "made": common.commit()}
     mean, std = (np.stack([each[part] for each in sound]) for part in ("mean", "std"))
     one = pooled(pool, mean, std)
     alone = [scores(y, mean[n : n + 1], std[n : n + 1]) for n in range(len(sound))]
@@ -375,7 +375,17 @@ def mix(split: Split, kind: str, candidate: str, pool: str = "mixture", lasts: f
         "trusted_steps": min(int(each["trusted"]) for each in sound),
         "seconds": round(sum(float(each["seconds"]) for each in every), 1),
         "commit": " ".join(sorted({str(each["commit"]) for each in every})),  # those that models were trained at
+        "made": common.commit(),
     }
+
+
+def alone(split: Split) -> dict[str, Any]:
+    """The scores of what is usual."""
+    y = np.asarray(split.test.y[WARM_UP:], float)
+    mean, std = (np.broadcast_to(part, (1, *y.shape)) for part in usual(split.train))
+    found = {key: round(value, 4) for key, value in scores(y, mean, std).items()}
+    nothing = {"alone_rmse": "", "alone_nll": "", "trusted_steps": "", "seconds": "", "commit": ""}
+    return {"members": 0, **found, **nothing, "made": common.commit()}
 
 
 def select(names: Sequence[str]) -> None:
@@ -408,7 +418,7 @@ def a_few_iterations() -> dict[str, float]:
     split = halves("dryer")
     found = [run_free(split, "network", seed, iterations=2) for seed in range(2)]
     mean, std = (np.stack([each[part] for each in found]) for part in ("mean", "std"))
-    return scores(np.asarray(split.test.y[WARM_UP:], float), mean, std)
+    return scores(np.asarray(split.test.y[WARM_UP:], float), *with_usual(usual(split.train), 100.0, mean, std))
 
 
 def main() -> None:
@@ -425,6 +435,10 @@ def main() -> None:
         return
     table = common.Table("sysid", ("data", "kind", "candidate", "pool", "blended", "settings"))
     lasting = common.Table("sysid_blended", BLENDED)
+    for name in chosen.data:
+        split, keys = halves(name), {"data": name, "kind": "usual", "candidate": "", "pool": "", "blended": "", "settings": ""}
+        if not table.has(**keys):
+            table.add(keys | {"lasts": 0.0} | alone(split) | {"constant_rmse": round(constant(split), 4)})
     for kind, name, blended in product(KINDS, chosen.data, ("yes", "no")):
         keys = {"data": name, "kind": kind, "candidate": FINAL, "pool": POOL, "blended": blended}
         keys |= {"settings": same(kind, EVERY[FINAL])}

@@ -77,13 +77,21 @@ def crps(
 ) -> Float[np.ndarray, "n y"]:
     r"""Continuous ranked probability score of a mixture of normal distributions, value by value, in the unit of `y`.
 
-    $E|X - y| - E|X - X'|/2$ for independent draws $X, X'$ of the mixture. As a function of the shares it is a quadratic one, so
-    that shares with the best mean score are easily found. One lost part costs its share of how far off it is, no more.
+    $E|X - y| - E|X - X'|/2$ for independent draws $X, X'$ of the mixture. As a function of the shares it is a quadratic one. A
+    lost part costs the square of its share times how far off it is.
+
+    Args:
+        y: What came true.
+        mean: Means of the parts.
+        std: Their standard deviations; zero is welcome.
+        shares: Of the parts, for all rows or row by row; equal ones if not given.
 
     Example:
         >>> float(crps(np.zeros((1, 1)), np.zeros((2, 1, 1)), np.ones((2, 1, 1)))[0, 0].round(6))  # as one normal distribution
         0.233695
     """
+    if np.shape(y) != mean.shape[1:]:
+        raise ValueError(f"y must have the shape of one part, {mean.shape[1:]}; got {np.shape(y)}")
     share = _shares(mean, shares)[..., None]
     to_truth = (share * _mean_distance(mean - y, std)).sum(axis=0)
     apart = [(share * _mean_distance(mean - m, np.hypot(std, s))).sum(axis=0) for m, s in zip(mean, std, strict=True)]

@@ -104,12 +104,13 @@ def sysid() -> str:
     """Real systems with controls."""
     columns = ("rmse", "alone_rmse", "constant_rmse", "nll", "alone_nll", "coverage", "seconds")
     head = ["data", "model", "lasts", "RMSE", "alone", "constant", "NLL", "alone", "coverage of 95 %", "seconds"]
-    ordered = sorted(rows("sysid"), key=lambda row: (row["data"], row["kind"] != "network", row["blended"] == "no"))
+    kinds = ["network", "linear", "usual"]
+    ordered = sorted(rows("sysid"), key=lambda row: (row["data"], kinds.index(row["kind"]), row["blended"] == "no"))
     body = [
         [
             row["data"],
             row["kind"],
-            row["lasts"] if row["blended"] == "yes" else "not blended",
+            {"yes": row["lasts"], "no": "not blended", "": ""}[row["blended"]],
             *[row[column] for column in columns],
         ]
         for row in ordered
@@ -133,6 +134,23 @@ def blended() -> str:
             body.append((not asked, mean, [", ".join(called), *cells, f"{mean:.4f}", "yes" if asked else "no"]))
     body = [cells for _, _, cells in sorted(body, key=lambda row: row[:2])]
     return table(["one forecast of several", *sets, "all", "covers as asked for"], body)
+
+
+def forms() -> str:
+    """How often a share of the usual that grows scores better than one for all steps, and than none."""
+    keys = ("candidate", "pool", "data")
+    now, before = (
+        {tuple(row[key] for key in keys): row for row in rows(file) if row["kind"] == "network"}
+        for file in ("sysid_blended", "sysid_blended_shares")
+    )
+    body = []
+    for name in sorted({row["data"] for row in now.values()}):
+        mine = [(row, before[key]) for key, row in now.items() if row["data"] == name and key in before]
+        gaps = [float(row["crps"]) - float(row["plain_crps"]) for row, _ in mine]
+        gains = [float(row["crps"]) - float(old["crps"]) for row, old in mine]
+        counts = [f"{sum(gap < 0 for gap in each)} better, {sum(gap > 0 for gap in each)} worse" for each in (gains, gaps)]
+        body.append([name, str(len(mine)), *counts])
+    return table(["data", "forecasts", "growing, against one share for all steps", "growing, against none"], body)
 
 
 def settings(file: str) -> str:
@@ -253,6 +271,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "sysid": sysid,
     "sysid seen": seen,
     "blended": blended,
+    "forms": forms,
     "settings": partial(settings, "sysid_settings"),
     "quarters": partial(settings, "sysid_quarters"),
     "behind": partial(behind, "sysid_quarters"),
