@@ -24,7 +24,7 @@ import jax.random as jr
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from prodssm.checks import require_shape
-from prodssm.linalg import eigh, inner, leading, settle, solve_psd
+from prodssm.linalg import eigh, inner, leading, sandwich, settle, solve_psd
 from prodssm.links import Link, SteppedCross, SteppedLink
 
 Shapes = tuple[tuple[int, int], ...]
@@ -98,8 +98,15 @@ class WeightBelief(eqx.Module):
         """Covariance of a hidden vector of this reach with layer l's weights, given that of the state."""
 
     @abstractmethod
-    def arrive(self, slope: Float[Array, "y w"], cross: Any, reach: Float[Array, "y r"], factors: Any) -> Any:
-        """Covariance of an output of this reach, and of this slope in the weights (see `Channel.factors`), with all weights."""
+    def arrive(
+        self,
+        slope: Float[Array, "y x"],
+        weight_slope: Float[Array, "y w"],
+        cross: Any,
+        reach: Float[Array, "y r"],
+        factors: Any,
+    ) -> Any:
+        """Covariance of an output of this reach, and of these slopes (see `Channel.factors`), with all weights."""
 
     @abstractmethod
     def spread(self, l: int, moment: Float[Array, "m m"]) -> Float[Array, "o o"]:
@@ -156,8 +163,8 @@ class DiagonalWeights(WeightBelief):
             return Link(None, jnp.einsum("hr,roi->hoi", reach, link.shared))
         return replace(link, reach=reach)
 
-    def arrive(self, slope, cross, reach, factors):
-        return self.follow(cross, reach, slope, factors)
+    def arrive(self, slope, weight_slope, cross, reach, factors):
+        return self.follow(cross, slope, weight_slope, factors)
 
     def spread(self, l, moment):
         return _alone(self.var, self, l, jnp.diag(moment))
@@ -233,9 +240,9 @@ class LowRankWeights(WeightBelief):
             return Link(None, (reach[:, :x] @ flat + reach[:, x:] @ learned).reshape(-1, *self.shapes[l]))
         return Link(reach, jnp.concatenate([flat, learned]).reshape(-1, *self.shapes[l]))
 
-    def arrive(self, slope, cross, reach, factors):
+    def arrive(self, slope, weight_slope, cross, reach, factors):
         x = cross.shape[0]
-        return reach[:, :x] @ cross + reach[:, x:] @ self.factor.T + slope * self.prior_var[None, :]
+        return reach[:, :x] @ cross + reach[:, x:] @ self.factor.T + weight_slope * self.prior_var[None, :]
 
     def spread(self, l, moment):
         columns = self._columns(l)[:, :, : len(moment)]
@@ -314,16 +321,19 @@ class DenseWeights(WeightBelief):
             entered = sum((inputs[i] * block[:, i] for i in range(1, inputs.size)), inputs[0] * block[:, 0])
         else:
             entered = (jnp.broadcast_to(inputs, (len(block), 1, inputs.size)) @ block)[:, 0]
+        if len(block) == 1:  # where the rest is not asked for (see `arrive`), it is not worked out
+            return entered, sandwich(inputs[None], self.covariance[self.slice(l), self.slice(l)])
         columns = entered[:, self.slice(l)].reshape(-1, *self.shapes[l])
         if inputs.size <= FEW:
             return entered, sum((inputs[i] * columns[:, :, i] for i in range(1, inputs.size)), inputs[0] * columns[:, :, 0])
         return entered, columns @ inputs
 
     def meet(self, l, link, reach):
-        return Link(None, reach[:, self.slice(l)].reshape(-1, *self.shapes[l]))
+        return Link(None, settle(reach[:, self.slice(l)]).reshape(-1, *self.shapes[l]))
 
-    def arrive(self, slope, cross, reach, factors):
-        return reach
+    def arrive(self, slope, weight_slope, cross, reach, factors):
+        # One product with the whole covariance is cheaper for one output than to carry all weights through the layers.
+        return reach if len(slope) > 1 else self.follow(cross, slope, weight_slope, factors)
 
     def spread(self, l, moment):
         block = self.covariance[self.slice(l), self.slice(l)].reshape(*self.shapes[l], *self.shapes[l])

@@ -251,7 +251,8 @@ def _with_carried_weights(
     factors = _factors(trail, mean.size)
     blocks = [(behind[:, :, None] * inputs[None, None, :]).reshape(mean.size, -1) for behind, inputs in factors]
     weight_slope = jnp.concatenate(blocks, axis=1)
-    cross, spread = weights.arrive(weight_slope, z.cross, reach, factors), alone if weights.independent else None
+    cross = weights.arrive(slope, weight_slope, z.cross, reach, factors)
+    spread = alone if weights.independent else None
     return Channel(mean, slope, noise, cov, weight_slope, cross, together, spread, factors), between
 
 
