@@ -17,8 +17,6 @@ from scipy.special import ndtr, ndtri
 from prodssm.answers import Parts, Prediction
 from prodssm.checks import require_probability
 
-Shares = Sequence[float] | Float[np.ndarray, " m"] | Float[np.ndarray, "m n"] | None  # of all rows, or row by row
-
 
 def matched(
     mean: Float[np.ndarray, "m n y"], cov: Float[np.ndarray, "m n y y"]
@@ -34,7 +32,7 @@ def matched(
     return centre, (cov + gap[..., :, None] * gap[..., None, :]).mean(axis=0)
 
 
-def log_density(each: Float[np.ndarray, "m n"], shares: Shares = None) -> Float[np.ndarray, " n"]:
+def log_density(each: Float[np.ndarray, "m n"], shares: Any = None) -> Float[np.ndarray, " n"]:
     """Log density of a mixture, from those of its members; in equal parts unless there are shares.
 
     Example:
@@ -46,7 +44,7 @@ def log_density(each: Float[np.ndarray, "m n"], shares: Shares = None) -> Float[
 
 
 def quantile(
-    probability: float, mean: Float[np.ndarray, "m n y"], std: Float[np.ndarray, "m n y"], shares: Shares = None
+    probability: float, mean: Float[np.ndarray, "m n y"], std: Float[np.ndarray, "m n y"], shares: Any = None
 ) -> Float[np.ndarray, "n y"]:
     """What a mixture of normal distributions stays below with this probability; in equal parts unless there are shares.
 
@@ -73,7 +71,7 @@ def quantile(
 
 
 def crps(
-    y: Float[np.ndarray, "n y"], mean: Float[np.ndarray, "m n y"], std: Float[np.ndarray, "m n y"], shares: Shares = None
+    y: Any, mean: Float[np.ndarray, "m n y"], std: Float[np.ndarray, "m n y"], shares: Any = None
 ) -> Float[np.ndarray, "n y"]:
     r"""Continuous ranked probability score of a mixture of normal distributions, value by value, in the unit of `y`.
 
@@ -105,7 +103,7 @@ def _mean_distance(mean: np.ndarray, std: np.ndarray) -> np.ndarray:
         return mean * (2 * ndtr(z) - 1) + std * np.exp(-(z**2) / 2) * np.sqrt(2 / np.pi)
 
 
-def _shares(parts: np.ndarray, shares: Shares) -> Float[np.ndarray, "m n"] | Float[np.ndarray, "m 1"]:
+def _shares(parts: np.ndarray, shares: Any) -> Float[np.ndarray, "m n"] | Float[np.ndarray, "m 1"]:
     """How much of a mixture each part is."""
     m, n = parts.shape[:2]
     if shares is None:
