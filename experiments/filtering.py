@@ -46,14 +46,18 @@ def learn(weights: str, r: float, **settings: Any) -> ps.StateSpaceModel:
 
 
 def score(model: ps.StateSpaceModel, options: dict[str, Any], repeats: int) -> dict[str, float]:
-    """Errors of one filter on trajectories of the model itself, in standard units."""
+    """Errors of one filter on trajectories of the model itself, in standard units; NaN for one that fails on any of them."""
     errors, losses = [], []
+    failed = dict.fromkeys(("mse", "mse_se", "nll", "nll_se"), float("nan"))
     for repeat in range(repeats):
         states, y = ps.simulate(model, LENGTH, key=jr.key(repeat))
-        found = ps.filter_states(model, ps.Series(y), **options)
+        try:
+            found = ps.filter_states(model, ps.Series(y), **options)
+        except FloatingPointError:
+            return failed
         mean, cov = np.asarray(found.mean, float), np.asarray(found.cov, float)
-        if not np.isfinite(mean).all() or (np.diagonal(cov, axis1=1, axis2=2) <= 0).any():
-            return {"mse": float("nan"), "mse_se": float("nan"), "nll": float("nan"), "nll_se": float("nan")}
+        if (np.diagonal(cov, axis1=1, axis2=2) <= 0).any():
+            return failed
         errors.append(ps.metrics.mse(np.asarray(states), mean))
         losses.append(ps.metrics.nll(np.asarray(states), mean, cov))
     return {
