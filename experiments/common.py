@@ -46,9 +46,13 @@ class Table:
         return any(all(row[name] == str(keys[name]) for name in self.keys) for row in self.rows)
 
     def add(self, row: dict[str, Any]) -> None:
-        """Append a row and say so."""
+        """Append a row and say so; refuse one of other columns, which would spoil the file."""
         RESULTS.mkdir(exist_ok=True)
         fresh = not self.path.exists()
+        if not fresh and list(row) != (there := self.path.read_text(encoding="utf-8").split("\n", 1)[0].split(",")):
+            raise ValueError(
+                f"{self.path.name} has the columns {there}, got {list(row)}; move the file away to begin a new one"
+            )
         with self.path.open("a", newline="") as file:
             writer = csv.DictWriter(file, row.keys(), lineterminator="\n")
             if fresh:

@@ -379,7 +379,7 @@ def mix(split: Split, kind: str, candidate: str, pool: str = "mixture", lasts: f
     }
 
 
-def alone(split: Split) -> dict[str, Any]:
+def only_usual(split: Split) -> dict[str, Any]:
     """The scores of what is usual."""
     y = np.asarray(split.test.y[WARM_UP:], float)
     mean, std = (np.broadcast_to(part, (1, *y.shape)) for part in usual(split.train))
@@ -438,7 +438,7 @@ def main() -> None:
     for name in chosen.data:
         split, keys = halves(name), {"data": name, "kind": "usual", "candidate": "", "pool": "", "blended": "", "settings": ""}
         if not table.has(**keys):
-            table.add(keys | {"lasts": 0.0} | alone(split) | {"constant_rmse": round(constant(split), 4)})
+            table.add(keys | {"lasts": 0.0} | only_usual(split) | {"constant_rmse": round(constant(split), 4)})
     for kind, name, blended in product(KINDS, chosen.data, ("yes", "no")):
         keys = {"data": name, "kind": kind, "candidate": FINAL, "pool": POOL, "blended": blended}
         keys |= {"settings": same(kind, EVERY[FINAL])}
