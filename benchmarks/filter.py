@@ -208,9 +208,10 @@ def accuracy(printer: common.Printer, quick: bool) -> None:
         nll = {name: float(score.mean()) for name, score in scores.items()}
         printer.row(table="nll", net=f"{kind} {len(lost[noise, kind]) - 1}", noise=noise, **nll, **row)
     for (noise, kind), gaps in lost.items():
-        least = 1.0 if noise == max(noises) else 0.0
         claim = f"nats that dynamax EKF loses to moments, median of {len(gaps)} {kind} network(s)"
-        printer.row(noise=noise, worst=min(gaps), **common.verdict(claim, float(np.median(gaps)), least=least))
+        # Better everywhere; by more than a nat where noise is large.
+        for least in (0.0, 1.0) if noise == max(noises) else (0.0,):
+            printer.row(noise=noise, worst=min(gaps), **common.verdict(claim, float(np.median(gaps)), least=least))
 
 
 def main() -> None:

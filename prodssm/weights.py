@@ -9,6 +9,7 @@ the rule for global weights is written once:
 * `links`, `start`, `meet`, `enter`, `arrive`: the covariance between a hidden vector and weights, on its way through layers;
 * `follow`: the same for a state that moves by given slopes;
 * `spread(l, moment)`: $\sum_{mn} Cov[a_{im}, a_{jn}]\,moment_{mn}$ for layer l and its first inputs;
+* `only_var(l, inputs, cov, link)`: the variance of a layer's only output at once, where that is cheaper than in parts;
 * `learn(shift, removed)`: the belief after its mean moved and its covariance lost `removed @ removed.T`.
 """
 
@@ -24,7 +25,7 @@ import jax.random as jr
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from prodssm.checks import require_shape
-from prodssm.linalg import eigh, inner, leading, sandwich, settle, solve_psd
+from prodssm.linalg import eigh, inner, leading, settle, solve_psd
 from prodssm.links import Link, SteppedCross, SteppedLink
 
 Shapes = tuple[tuple[int, int], ...]
@@ -111,6 +112,10 @@ class WeightBelief(eqx.Module):
     @abstractmethod
     def spread(self, l: int, moment: Float[Array, "m m"]) -> Float[Array, "o o"]:
         """Covariance that layer l's weights give to its output per second moment of its first inputs."""
+
+    def only_var(self, l: int, inputs: Float[Array, " i"], cov: Float[Array, "m m"], link: Any) -> Float[Array, "1 1"] | None:
+        """Variance of layer l's only output, whose first inputs have this covariance; None where nothing is saved by it."""
+        return None
 
     @abstractmethod
     def learn(self, shift: Float[Array, " w"], removed: Float[Array, "w k"]) -> "WeightBelief":
@@ -321,8 +326,6 @@ class DenseWeights(WeightBelief):
             entered = sum((inputs[i] * block[:, i] for i in range(1, inputs.size)), inputs[0] * block[:, 0])
         else:
             entered = (jnp.broadcast_to(inputs, (len(block), 1, inputs.size)) @ block)[:, 0]
-        if len(block) == 1:  # where the rest is not asked for (see `arrive`), it is not worked out
-            return entered, sandwich(inputs[None], self.covariance[self.slice(l), self.slice(l)])
         columns = entered[:, self.slice(l)].reshape(-1, *self.shapes[l])
         if inputs.size <= FEW:
             return entered, sum((inputs[i] * columns[:, :, i] for i in range(1, inputs.size)), inputs[0] * columns[:, :, 0])
@@ -343,6 +346,17 @@ class DenseWeights(WeightBelief):
         if len(block) == 1:
             return inner(block[0, :, 0], moment)[None, None]
         return jnp.einsum("imjn,mn->ij", block, moment)
+
+    def only_var(self, l, inputs, cov, link):
+        # All sums over pairs of inputs in one pass, because each of them costs as much as what it adds up.
+        size, weight = len(cov), self.layer(l)[0, : len(cov)]
+        mean, certain = inputs[:size], inputs[size:]
+        own, shared = self.covariance[self.slice(l), self.slice(l)], link.shared[:, 0]
+        toward = shared[:, :size]
+        pairs = own[:size, :size] * (cov + mean[:, None] * mean[None, :]) + toward * toward.T
+        rows = pairs @ jnp.ones_like(mean) + weight * (cov @ weight + 2 * (shared @ inputs))
+        rows = rows + 2 * mean * (own[:size, size:] @ certain)
+        return (rows.sum() + certain @ own[size:, size:] @ certain)[None, None]
 
     def learn(self, shift, removed):
         removed = settle(removed)  # or every entry of the product would work out both of its rows anew

@@ -231,9 +231,10 @@ def _with_carried_weights(
             entered, own = weights.enter(depth, inputs, reach)
             common = shared + shared.T + own
             between = sandwich(weight, between) + common + weights.spread(depth, between) + crossed
+            only = weights.only_var(depth, inputs, cov, link) if len(weight) == 1 else None
             reach = weight @ reach + entered
             mean = matrix @ inputs + drift
-            cov = sandwich(weight, cov) + common + fresh
+            cov = sandwich(weight, cov) + common + fresh if only is None else only
             slope, noise = weight @ slope, sandwich(weight, noise) + fresh
             together, alone = weight @ together + links[depth].seen(inputs).T, sandwich(weight, alone) + own
             trail.append((weight, inputs))

@@ -82,34 +82,37 @@ def test_local_and_point_channels_equal_the_dense_formulas(sizes, names, order):
         ("low rank", (3, 7, 6, 2), 3),
         ("low rank", (3, 4, 2), 9),
         ("diagonal", (3, 5, 2), 0),
+        ("dense", (2, 6, 7, 1), 3),
+        ("dense", (2, 1), 2),
+        ("low rank", (2, 6, 1), 3),
     ],
     ids=str,
 )
 def test_the_global_rule_equals_the_dense_formulas_with_control_and_residual(kind, sizes, rank):
-    names = ("relu", "sin")[: len(sizes) - 2]
+    x, names = sizes[-1], ("relu", "sin")[: len(sizes) - 2]
     matrices, _ = random_matrices(rank, sizes, scale=0.7)
     mean, prior, control, dt = flatten(matrices), RNG.uniform(0.02, 0.2, size=len(flatten(matrices))), [0.8], 0.3
-    cov, factor = random_joint_cov(rank, 2, prior, rank=rank)
+    cov, factor = random_joint_cov(rank, x, prior, rank=rank)
     net = build_network(matrices, None, names)
     weights = {
         "diagonal": lambda: ps.DiagonalWeights(array(mean), array(prior), net.shapes),
-        "dense": lambda: ps.DenseWeights(array(mean), array(cov[2:, 2:]), net.shapes),
+        "dense": lambda: ps.DenseWeights(array(mean), array(cov[x:, x:]), net.shapes),
         "low rank": lambda: ps.LowRankWeights(array(mean), array(prior), array(factor), net.shapes),
     }[kind]()
-    state = np.array([0.4, -0.7])
-    belief = ps.JointGaussian(ps.Gaussian(array(state), array(cov[:2, :2])), array(cov[:2, 2:]), weights)
+    state = np.array([0.4, -0.7])[:x]
+    belief = ps.JointGaussian(ps.Gaussian(array(state), array(cov[:x, :x])), array(cov[:x, x:]), weights)
     c = ps.channel(net, belief, weights="global", control=array(control), residual=True, dt=dt, order=3)
 
     plain = dense_channel(matrices, names, state, cov, order=3, control=control)
     slope = dt * plain.slope
-    slope[:, :2] += np.eye(2)
+    slope[:, :x] += np.eye(x)
     noise = dt**2 * plain.noise
     assert close(c.mean, state + dt * plain.mean)
-    assert close(c.slope, slope[:, :2])
-    assert close(c.weight_slope, slope[:, 2:])
+    assert close(c.slope, slope[:, :x])
+    assert close(c.weight_slope, slope[:, x:])
     assert close(c.noise, noise)
     assert close(c.cov, slope @ cov @ slope.T + noise)
-    step = np.vstack([slope, np.eye(len(cov))[2:]])
+    step = np.vstack([slope, np.eye(len(cov))[x:]])
     after = belief.predict(c).dense()
     assert close(after.cov, step @ cov @ step.T + np.pad(noise, (0, len(prior))))
     assert close(after.mean, np.concatenate([state + dt * plain.mean, mean]))
