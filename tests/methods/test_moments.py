@@ -104,6 +104,9 @@ def test_the_global_rule_equals_the_dense_formulas_with_control_and_residual(kin
     c = ps.channel(net, belief, weights="global", control=array(control), residual=True, dt=dt, order=3)
 
     plain = dense_channel(matrices, names, state, cov, order=3, control=control)
+    without = ps.channel(net, belief, weights="global", control=array(control), order=3)
+    assert close(without.cov, plain.slope @ cov @ plain.slope.T + plain.noise)
+
     slope = dt * plain.slope
     slope[:, :x] += np.eye(x)
     noise = dt**2 * plain.noise
