@@ -69,11 +69,12 @@ def filtering() -> str:
             row["weights"],
             row["r"],
             row["filter"],
-            *[f"{float(row[c]):.3f} ({float(row[c + '_se']):.3f})" for c in ("mse", "nll")],
+            *[f"{float(row[c]):.3f} ({float(row[c + '_se']):.3f})" for c in ("mse", "nll", "behind")],
+            row["failed"],
         ]
         for row in rows("filtering")
     ]
-    return table(["weights", "r", "filter", "MSE", "NLL"], body)
+    return table(["weights", "r", "filter", "MSE", "NLL", "NLL behind ours", "failed"], body)
 
 
 SEEN: dict[str, tuple[str, dict[str, str]]] = {
