@@ -11,7 +11,7 @@ SINGLE := $(filter-out tests/test_objective.py tests/test_checking.py,$(NUMERICS
 PYTEST := $(BIN)/python -m pytest -q -p no:cacheprovider
 # Types and shapes are checked while tests run, which takes time: of each room by its own tests, in one precision.
 TYPED := $(PYTEST) --jaxtyping-packages=prodssm,beartype.beartype
-UPSTAIRS := $(addprefix prodssm.,answers assembly checking datasets estimators frames metrics mixture persistence plots \
+UPSTAIRS := $(addprefix prodssm.,answers assembly batches checking datasets estimators frames held_out metrics mixture persistence plots \
 	regression regressor series subspace training units)
 COMMA := ,
 EMPTY :=

@@ -23,8 +23,9 @@ import kink
 import numpy as np
 
 import prodssm as ps
+from prodssm.batches import Data
 from prodssm.methods.moments import DEFAULT_ORDER_SCALAR as ORDER
-from prodssm.training import CHUNK, Data, Progress, Recipe, Task, _run_chunk, trainable
+from prodssm.training import CHUNK, Progress, Recipe, Task, _run_chunk, trainable
 
 NOISE = 0.08
 LENGTH = 120

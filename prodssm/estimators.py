@@ -20,6 +20,7 @@ from sklearn.exceptions import NotFittedError
 from prodssm.activations import ACTIVATIONS
 from prodssm.answers import OneStep, Parts, Prediction, Stream, Transition, channel_names
 from prodssm.assembly import Settings, acquainted, assemble
+from prodssm.batches import Data
 from prodssm.checking import Check, compare
 from prodssm.checks import (
     as_array,
@@ -32,6 +33,7 @@ from prodssm.checks import (
 )
 from prodssm.frames import Layout, from_frames, layout_of, row_from, values_from
 from prodssm.gaussian import Gaussian
+from prodssm.held_out import Split, beginning
 from prodssm.inference import (
     Beliefs,
     Finder,
@@ -53,7 +55,7 @@ from prodssm.persistence import FileError, flatten, read, restore, write
 from prodssm.persistence import plain as _plain
 from prodssm.regressor import DeepStochasticRegressor
 from prodssm.series import Series, Standardiser, as_list
-from prodssm.training import Data, History, Recipe, described, slower, stages_of, train, trainable
+from prodssm.training import History, Recipe, described, slower, stages_of, train, trainable
 from prodssm.units import Units
 
 CHECK_STEPS, CHECK_SAMPLES = 20, 400  # of the small check at the end of a fit
@@ -210,8 +212,8 @@ class ProDSSM(BaseEstimator):
         self.units_ = Units.of(series, even=not self.residual)
         series = [self.units_.series(each) for each in series]
         settings, noise = self._settings(self.units_.channels), self._standard_noise()
-        training, judged, everything = self._hold_out(series) if held_out is None else self._given_to_judge(series, held_out)
-        self._require_observations(training, judged)
+        training, judged, everything = split = self._split(series, held_out)
+        split.require_observations(recipe, self.validation)
         columns = jnp.concatenate([each.y for each in training])
         comparable = Data.of(training).drawn_whole(recipe.batch, recipe.window) and self.method != "sampled"
         best, winner, interrupted = -np.inf, 0, False
@@ -337,58 +339,18 @@ class ProDSSM(BaseEstimator):
             raise ValueError("measurement_noise must be positive for objective='bound', which divides by it; got zero")
         return found
 
-    def _hold_out(self, series: list[Series]) -> tuple[list[Series], Data | None, list[Series]]:
-        """Training series, what is held out of them, and both together."""
-        require_number("validation", self.validation)
-        if not 0 <= self.validation < 1:
-            raise ValueError(f"validation must be a share between 0 and 1, got {self.validation}")
-        training, held_out = series, None
-        if self.validation and len(series) >= 5:
-            order = np.random.default_rng(self.seed).permutation(len(series))
-            count = min(max(1, round(self.validation * len(series))), len(series) - 1)
-            training, held_out = [series[n] for n in order[count:]], Data.of([series[n] for n in order[:count]])
-        elif self.validation:
-            cuts = [max(2, round((1 - self.validation) * len(each))) for each in series]
-            training = [_first(each, cut) for each, cut in zip(series, cuts, strict=True)]
-            held_out = Data.of(series, begin=cuts)
-        return training, held_out, series
-
-    def _given_to_judge(self, series: list[Series], held_out: Any) -> tuple[list[Series], Data, list[Series]]:
-        """What the user holds out: a stretch of each series, or others in the units of what is learned from."""
+    def _split(self, series: list[Series], held_out: Any) -> Split:
+        """What to learn from and what to judge by: the user's own choice, or a share of the data."""
+        if held_out is None:
+            return Split.by_share(series, self.validation, self.seed)
         if self.validation:
             raise ValueError(f"held_out takes the place of a share of the data; give validation=0, got {self.validation}")
         if isinstance(held_out, slice):
-            begin, end = zip(*(_stretch(held_out, len(each)) for each in series), strict=True)
-            return [_gap(*each) for each in zip(series, begin, end, strict=True)], Data.of(series, begin, end), series
+            return Split.by_slice(series, held_out)
         try:
-            others = [self.units_.series(each) for each in self._series(held_out)]
-            return series, Data.of(others), [*series, *others]
+            return Split.by_others(series, [self.units_.series(each) for each in self._series(held_out)])
         except (TypeError, ValueError) as error:
             raise type(error)(f"held_out: {error}") from error
-
-    def _require_observations(self, training: list[Series], held_out: Data | None) -> None:
-        """Something to learn from, and something to judge by where anything is held out."""
-        learned, recipe = Data.of(training), self._recipe()
-        if not learned.observed:
-            rest = f" that validation={self.validation} leaves; give more data, or a smaller share" if self.validation else ""
-            raise ValueError(f"data must have observations after the first of a series, to learn from{rest}")
-        if missed := learned.missed(recipe.objective, recipe.window):
-            longest = min(learned.frames.dt.shape[1], recipe.window or np.inf)
-            raise ValueError(
-                f"horizons must reach observations to learn from, got {self.horizons} of which none of {missed} does in series "
-                f"or windows of at most {longest} steps; give shorter horizons, longer windows, or more data"
-            )
-        if held_out is None:
-            return
-        share = f"validation={self.validation} holds out" if self.validation else "is held out"
-        if not held_out.observed:
-            raise ValueError(f"what {share} must have observations after the first of a series; give more data")
-        if missed := held_out.missed(recipe.judge):
-            name = "horizons" if self.validation_horizons is None else "validation_horizons"
-            raise ValueError(
-                f"{name} must reach observations of what {share}, got {getattr(self, name)} of which none of {missed} does in "
-                f"series of at most {held_out.frames.dt.shape[1]} steps; give shorter validation_horizons, or more data"
-            )
 
     def _check_quietly(self, series: list[Series]) -> None:
         """A small check of the Gaussian assumption; what it finds wrong is worth a warning."""
@@ -563,7 +525,7 @@ class ProDSSM(BaseEstimator):
 
     def _check(self, standard: Series, steps: int, samples: int) -> Check:
         cut = max(len(standard) - steps, 2)
-        past = _first(standard, cut)
+        past = beginning(standard, cut)
         u = None if standard.u is None else standard.u[cut:]
         dt = standard.dt[cut - 1 :][:steps] if self.ssm_.residual else None
         finder = Finder(self.ssm_, self._options(), self.method)
@@ -662,27 +624,6 @@ class ProDSSM(BaseEstimator):
 def _require_nothing(y: Any) -> None:
     if y is not None:
         raise ValueError("y must be None: observations and controls come together as data, see prodssm.Series(y, u)")
-
-
-def _gap(series: Series, begin: int, end: int) -> Series:
-    """A series of which a stretch was not observed."""
-    return eqx.tree_at(lambda s: s.y, series, series.y.at[begin:end].set(jnp.nan))
-
-
-def _stretch(held_out: slice, length: int) -> tuple[int, int]:
-    """Where a slice of a series of this length begins and ends."""
-    try:
-        begin, end, step = held_out.indices(length)
-    except TypeError as error:
-        raise TypeError(f"held_out must be a slice of whole numbers, got {held_out}") from error
-    if step != 1 or not begin < end or end - begin == length:
-        raise ValueError(f"held_out must be a slice of neighbouring time steps that leaves others, got {held_out} of {length}")
-    return begin, end
-
-
-def _first(series: Series, length: int) -> Series:
-    """The beginning of a series; unlike a series of its own it may have no observations of some channel."""
-    return jax.tree.map(lambda column: column[:length], series)
 
 
 def _shape(model: StateSpaceModel) -> Any:

@@ -20,12 +20,13 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from tqdm.auto import tqdm
 
 from prodssm.activations import Activation
+from prodssm.batches import Data
 from prodssm.checks import require_integer, require_number
 from prodssm.methods import METHODS
 from prodssm.model import StateSpaceModel
 from prodssm.objective import Objective, mean_foreseen, model_prior
 from prodssm.persistence import flatten, read, restore, write
-from prodssm.series import Frames, Series, stack
+from prodssm.series import Series
 
 CHUNK = 25  # iterations per compiled call; progress, validation and checkpoints come between two of them
 SCHEDULES = ("constant", "cosine")
@@ -185,60 +186,6 @@ def trainable(
     if not initial:
         spec = eqx.tree_at(lambda m: (m.initial_mean, m.initial_root), spec, (False, False))
     return spec
-
-
-class Data(eqx.Module):
-    """Series as one batch, and which of their observations count."""
-
-    frames: Frames
-    lengths: Array
-    scored: Float[Array, "batch time"]
-    observed: float
-
-    @classmethod
-    def of(cls, series: Sequence[Series], begin: Sequence[int] | None = None, end: Sequence[int] | None = None) -> "Data":
-        """All observations but the first of each series, or those from `begin` on, and before `end`."""
-        frames = stack(series)
-        lengths = np.array([len(each) for each in series])
-        first = np.maximum(1, np.zeros(len(series), int) if begin is None else np.asarray(begin))
-        at, last = np.arange(frames.dt.shape[1])[None, :], lengths if end is None else np.asarray(end)
-        scored = ((first[:, None] <= at) & (at < last[:, None])).astype(frames.y.dtype)
-        observed = float((np.isfinite(np.asarray(frames.y)) * scored[:, :, None]).sum())
-        return cls(frames, jnp.asarray(lengths), jnp.asarray(scored), observed)
-
-    def missed(self, objective: Objective, window: int | None = None) -> tuple[int, ...]:
-        """Horizons at which no observation that counts is foreseen, in windows of this length if they are shorter."""
-        length = self.frames.dt.shape[1]
-        counts = np.isfinite(np.asarray(self.frames.y)).any(axis=-1) * np.asarray(self.scored)
-
-        def reached(alone: Objective) -> bool:
-            if window is not None and window < length:
-                return bool(alone.reach(window).any() and counts.any())
-            return bool((counts * alone.reach(length)[None, :]).any())
-
-        return tuple(h for h in objective.horizons if not reached(objective._replace(horizons=(h,))))
-
-    def batch(self, members: Array, starts: Array, window: int | None) -> tuple[Frames, Array]:
-        """Some of the series, or a window of each."""
-        frames, scored = self.frames[members], self.scored[members]
-        if window is None or window >= scored.shape[1]:
-            return frames, scored
-        cut = jax.vmap(lambda tree, start: jax.tree.map(lambda x: jax.lax.dynamic_slice_in_dim(x, start, window), tree))
-        return cut((frames, scored), starts)
-
-    def drawn_whole(self, size: int | None, window: int | None) -> bool:
-        """Whether a batch of this size with windows of this length is all there is."""
-        return (size is None or size >= len(self.lengths)) and (window is None or window >= self.scored.shape[1])
-
-    def draw(self, key: PRNGKeyArray, size: int | None, window: int | None) -> tuple[Array, Array]:
-        """Members of one step's batch, without replacement as long as there are enough, and where their windows start."""
-        count = len(self.lengths)
-        members = jnp.arange(count)
-        if size is not None:
-            order = jr.permutation(jr.fold_in(key, 0), count)
-            members = order[jnp.arange(size) % count]
-        room = jnp.maximum(self.lengths[members] - (window or 0), 0)
-        return members, jr.randint(jr.fold_in(key, 1), members.shape, 0, room + 1)
 
 
 class Progress(eqx.Module):

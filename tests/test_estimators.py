@@ -24,6 +24,7 @@ from sklearn.exceptions import NotFittedError
 
 import prodssm as ps
 from prodssm import estimators, training
+from prodssm.batches import Data
 from prodssm.inference import Finder, future, latest, require_memory, sample_futures, split_variances
 from prodssm.persistence import FileError, read, write
 from prodssm.training import History
@@ -981,7 +982,7 @@ def test_early_stopping_returns_the_model_that_foresaw_the_held_out_part_best(co
 
 def held_out_score(model, data, louder=1.0):
     """How well a model, with its process noise multiplied, foresees what was held out when it was trained."""
-    _, held_out, _ = model._hold_out([model.units_.series(ps.Series(each)) for each in data])
+    held_out = model._split([model.units_.series(ps.Series(each)) for each in data], None).judged
     noisier = eqx.tree_at(lambda m: m.log_process_noise, model.ssm_, model.ssm_.log_process_noise + np.log(louder))
     return training.mean_foreseen(
         model._recipe().objective, noisier, held_out.frames, held_out.scored, method="moments", options={}
@@ -1027,7 +1028,7 @@ def test_training_is_judged_by_series_that_the_user_holds_out():
     data, other = wave(), wave(seed=1)
     settings = {"hidden": (), "order": None, "iterations": 50}
     model = ps.ProDSSM(**(CHEAP | settings)).fit(data, held_out=[other])
-    judged = training.Data.of([model.units_.series(ps.Series(other))])
+    judged = Data.of([model.units_.series(ps.Series(other))])
     score = training.mean_foreseen(
         model._recipe().judge, model.ssm_, judged.frames, judged.scored, method="moments", options={}
     )

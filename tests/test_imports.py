@@ -9,8 +9,9 @@ import prodssm
 
 ROOMS = ["checks", "metrics", "persistence"]
 ROOMS += ["linalg", "gaussian", "links", "weights", "quadrature", "activations", "layers", "network", "methods"]
-ROOMS += ["model", "series", "datasets", "inference", "units", "objective", "training"]
-ROOMS += ["subspace", "assembly", "checking", "frames", "answers", "mixture", "regression", "regressor", "estimators", "plots"]
+ROOMS += ["model", "series", "datasets", "inference", "units", "objective", "batches", "training"]
+ROOMS += ["held_out", "subspace", "assembly", "checking"]
+ROOMS += ["frames", "answers", "mixture", "regression", "regressor", "estimators", "plots"]
 PACKAGE = Path(prodssm.__file__).parent
 
 

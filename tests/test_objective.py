@@ -7,9 +7,9 @@ import pytest
 from oracles import array, close
 
 import prodssm as ps
+from prodssm.batches import Data
 from prodssm.inference import Finder
 from prodssm.objective import Objective, expected_log_prob, log_hyper_prior, mean_foreseen
-from prodssm.training import Data
 
 
 def small_model(weights="local"):

@@ -12,7 +12,8 @@ from sklearn.utils.validation import check_is_fitted
 
 import prodssm as ps
 from prodssm import estimators
-from prodssm.training import Data, History, later_is_better
+from prodssm.batches import Data
+from prodssm.training import History, later_is_better
 
 
 @pytest.fixture

@@ -18,9 +18,10 @@ from oracles import array
 
 import prodssm as ps
 from prodssm import training
+from prodssm.batches import Data
 from prodssm.objective import Objective
 from prodssm.persistence import read
-from prodssm.training import Data, Recipe, Task, train, trainable
+from prodssm.training import Recipe, Task, train, trainable
 
 
 @pytest.fixture(autouse=True)
