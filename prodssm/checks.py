@@ -55,6 +55,13 @@ def require_integer(name: str, value: Any, least: int) -> None:
         raise ValueError(f"{name} must be at least {least}, got {value}")
 
 
+def require_key(name: str, key: Any) -> None:
+    """A key for random numbers, of either kind that JAX has."""
+    found = getattr(key, "dtype", None)
+    if found is None or not (jnp.issubdtype(found, jax.dtypes.prng_key) or (found == jnp.uint32 and key.ndim == 1)):
+        raise TypeError(f"{name} must be a key such as jax.random.key(0), got {key!r}")
+
+
 def require_number(name: str, value: Any) -> None:
     """One finite real number, or one that JAX is tracing."""
     if isinstance(value, jax.core.Tracer):

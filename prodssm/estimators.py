@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
 
@@ -198,7 +198,7 @@ class ProDSSM(BaseEstimator):
         """
         _require_nothing(y)
         vars(self).pop("ssm_", None)  # a fit that fails must not leave old weights with new units
-        for name in ("calibrate", "linear_start"):
+        for name in ("calibrate", "linear_start", "residual"):
             if not isinstance(getattr(self, name), bool | np.bool_):
                 raise TypeError(f"{name} must be True or False, got {getattr(self, name)!r}")
         recipe = self._recipe().check()
@@ -207,6 +207,7 @@ class ProDSSM(BaseEstimator):
             if getattr(self, name) is not None:
                 require_integer(name, getattr(self, name), least=1)
         require_integer("seed", self.seed, least=0)
+        require_integer("samples", self.samples, least=2)
         self.layout_ = layout_of(data)
         series = self._series(data)
         self.units_ = Units.of(series, even=not self.residual)
@@ -237,8 +238,11 @@ class ProDSSM(BaseEstimator):
             vars(self).pop("ssm_")
             raise FloatingPointError(
                 "training never had a finite objective, so nothing was learned: the model that it starts from is unstable on "
-                "these data; give shorter horizons or windows, another seed, or residual=False"
+                "these data, or its first steps are too large; give shorter horizons or windows, a smaller learning_rate, "
+                "another seed, or residual=False"
             )
+        if not self.history_.iterations:
+            warnings.warn("interrupted before anything was learned: this is the untrained model", UserWarning, stacklevel=2)
         if not np.isfinite(self.history_.objective).all():
             warnings.warn(f"training: {self.history_.stopped}; try a smaller learning_rate", UserWarning, stacklevel=2)
         self._check_quietly(series)
@@ -401,7 +405,7 @@ class ProDSSM(BaseEstimator):
     def _future(self, u: Any, dt: Any) -> tuple[Any, Any]:
         u = self._controls_of(u)
         u = None if u is None or (np.size(u) == 0 and self.units_.u is not None) else self.units_.control(u)
-        return u, None if dt is None else as_array("dt", dt, ndim=1) / self.units_.time
+        return u, None if dt is None else self.units_.gaps(dt)
 
     def _controls_of(self, u: Any) -> Any:
         """Controls as a matrix, by the names of fit if they have names."""
@@ -447,7 +451,7 @@ class ProDSSM(BaseEstimator):
         require_answer("the next state", mean, var)
         return Transition(units.undo(mean), var * units.scale[None, :] ** 2)
 
-    def simulate(self, steps: int, key: PRNGKeyArray, u: Any = None, dt: Any = None) -> tuple[Array, Array]:
+    def simulate(self, steps: int, key: Any, u: Any = None, dt: Any = None) -> tuple[Array, Array]:
         """States (steps, x) and observations (steps, y) drawn from the model."""
         self._require_fit()
         u, dt = self._future(u, dt)
@@ -459,7 +463,7 @@ class ProDSSM(BaseEstimator):
         self._require_fit()
         return Stream(self.ssm_.start(), jnp.asarray(0))
 
-    def step(self, state: Stream, y: Any, u: Any = None, dt: float | None = None) -> tuple[Stream, OneStep]:
+    def step(self, state: Any, y: Any, u: Any = None, dt: float | None = None) -> tuple[Stream, OneStep]:
         """Take in one observation (NaN where nothing was observed) and the control that follows it.
 
         Memory and time per step are constant.
@@ -475,6 +479,8 @@ class ProDSSM(BaseEstimator):
             next observation.
         """
         self._require_fit()
+        if not isinstance(state, Stream):
+            raise TypeError(f"state must be what start() or the last step has returned, got {type(state).__name__}")
         if self.layout_ is not None:
             y, u = row_from(y, self.layout_.channels), row_from(u, self.layout_.controls)
         y = np.asarray(unmasked(y), dtype=self.units_.y.mean.dtype)
@@ -665,6 +671,10 @@ def load(path: str | os.PathLike[str]) -> Any:
     stored = read(path)
     if stored.kind not in KINDS:
         raise ValueError(f"{path} holds a {stored.kind}, which is not a model; expected one of {', '.join(KINDS)}")
+    for name, array in stored.arrays.items():
+        # Logarithms of nothing are legal, and where a history has no number it says so.
+        if not name.startswith("history.") and array.dtype.kind == "f" and np.isnan(array).any():
+            raise FileError(f"{path} is damaged: {name} holds what is not a number; take another copy, or save again")
     try:
         return KINDS[stored.kind]._load(stored.config, dict(stored.arrays))
     except (KeyError, TypeError) as error:

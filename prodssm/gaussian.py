@@ -16,7 +16,17 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from prodssm.checks import as_array, require_shape, require_variances, values_of
-from prodssm.linalg import cholesky, safe_sqrt, sandwich, settle, solve_lower, solve_psd, solve_upper, symmetrise
+from prodssm.linalg import (
+    cholesky,
+    rounding_of,
+    safe_sqrt,
+    sandwich,
+    settle,
+    solve_lower,
+    solve_psd,
+    solve_upper,
+    symmetrise,
+)
 
 
 class Channel(eqx.Module):
@@ -299,9 +309,12 @@ class JointGaussian(eqx.Module):
             white_slope = solve_lower(seen.root, seen.slope)
             removed = self.cross.T @ cholesky(white_slope.T @ white_slope)
         told = known.T @ seen.gain(seen.innovation[:, None])[0]
+        # An observation without noise leaves a variance of squared rounding, which no covariance of rounding would agree with.
+        left = state.var > rounding_of(state.cov) ** 2 * self.state.var
+        cross = jnp.where(left[:, None], self.cross - seen.gain(seen.slope @ self.cov) @ known, 0.0)
+        cov = jnp.where(left[:, None] & left[None, :], state.cov, 0.0)
         # Settled, or all that meets the weights would work these out anew for every one of them.
-        cross = settle(self.cross - seen.gain(seen.slope @ self.cov) @ known)
-        state = Gaussian(settle(state.mean), state.cov)
+        state, cross = Gaussian(settle(state.mean), cov), settle(cross)
         return JointGaussian(state, cross, self.weights.learn(told, removed)), log_evidence
 
     def smooth(self, channel: Channel, following: "JointGaussian") -> "JointGaussian":

@@ -15,7 +15,15 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from prodssm.checks import as_array, require_answer, require_finite, require_integer, require_probability, values_of
+from prodssm.checks import (
+    as_array,
+    require_answer,
+    require_finite,
+    require_integer,
+    require_key,
+    require_probability,
+    values_of,
+)
 from prodssm.gaussian import Channel, Gaussian, JointGaussian
 from prodssm.linalg import safe_sqrt, symmetrise
 from prodssm.methods import METHODS
@@ -329,7 +337,7 @@ def _sample_futures(model: StateSpaceModel, belief: Belief, u: Array | None, gap
 
 
 def simulate(
-    model: StateSpaceModel, steps: int, *, key: PRNGKeyArray, u: Any = None, dt: Any = None
+    model: StateSpaceModel, steps: int, *, key: Any, u: Any = None, dt: Any = None
 ) -> tuple[Float[Array, "steps x"], Float[Array, "steps y"]]:
     """States and observations drawn from the model, weights included.
 
@@ -344,6 +352,7 @@ def simulate(
         States (steps, x) and observations (steps, y).
     """
     require_integer("steps", steps, least=1)
+    require_key("key", key)
     if (u is None) != (model.u_size == 0):
         raise ValueError(f"u must {'be given' if u is None else 'not be given'}: the transition takes {model.u_size} controls")
     dtype = model.initial_mean.dtype

@@ -55,7 +55,7 @@ class Series(eqx.Module):
         self.y = _columns("y", y)
         length = self.y.shape[0]
         if length < 2:
-            raise ValueError(f"y must have at least two time steps, got {length}")
+            raise ValueError(f"y must have at least two time steps, got {length}; give a longer series")
         _require_observations(self.y)
         self.u = None if u is None else _columns("u", u).astype(self.y.dtype)
         if self.u is not None:
@@ -67,6 +67,11 @@ class Series(eqx.Module):
         if time is None:
             self.time, self.dt = None, jnp.ones(length, self.y.dtype)
             return
+        if not isinstance(time, jax.Array) and np.asarray(time).dtype.kind in "mM":
+            raise TypeError(
+                "time must be numbers, got dates; give (time - time[0]) / np.timedelta64(1, 's'), "
+                "or a data frame by way of prodssm.frames.series_of"
+            )
         given = as_array("time", time, ndim=1)
         if given.shape[0] != length:
             raise ValueError(f"time must have {length} entries, one per observation, got {given.shape[0]}")
@@ -111,7 +116,7 @@ def as_series(data: Any) -> Series:
 def as_list(data: Any) -> list[Series]:
     """Many series from one or many; all must have the same channels."""
     many = isinstance(data, list | tuple) and len(data) > 0 and not _is_row(data[0])
-    found = [as_series(each) for each in data] if many else [as_series(data)]
+    found = [_numbered(n, each) for n, each in enumerate(data)] if many else [as_series(data)]
     for n, each in enumerate(found):
         if each.y.shape[1] != found[0].y.shape[1]:
             raise ValueError(f"series {n} must have {found[0].y.shape[1]} channels like the first, got {each.y.shape[1]}")
@@ -121,6 +126,13 @@ def as_list(data: Any) -> list[Series]:
         if (each.time is None) != (found[0].time is None):
             raise ValueError(f"time must be given for all series or for none, series {n} differs from the first")
     return found
+
+
+def _numbered(n: int, data: Any) -> Series:
+    try:
+        return as_series(data)
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"series {n}: {error}") from error
 
 
 def _is_row(value: Any) -> bool:
@@ -197,13 +209,15 @@ def centre_and_scale(columns: Float[np.ndarray, "n c"]) -> tuple[Float[np.ndarra
     Example:
         >>> centre_and_scale(np.array([[1e-30, 7.0], [3e-30, 7.0], [np.nan, 7.0]]))
         (array([2.e-30, 7.e+00]), array([1.e-30, 1.e+00]))
+        >>> centre_and_scale(np.array([[1e6 + 1e-6], [1e6 - 1e-6]]))[1].round(7)
+        array([1.e-06])
     """
     mean = np.nanmean(columns, axis=0)
     # By way of the largest deviation, or squares of very large or small numbers would leave the range of floats.
     peak = np.nanmax(np.abs(columns - mean), axis=0)
     std = peak * np.nanstd((columns - mean) / np.where(peak > 0, peak, 1.0), axis=0)
     # Rounding leaves a constant column a standard deviation of 1e-16 of its size. Relative, so that units do not matter.
-    constant = std <= 1e-10 * np.nanmax(np.abs(columns), axis=0)
+    constant = std <= 1e-13 * np.nanmax(np.abs(columns), axis=0)
     return mean, np.where(constant, 1.0, std)
 
 
@@ -247,4 +261,5 @@ def _require_observations(y: Array) -> None:
         raise ValueError(f"y must be finite or NaN (not observed), got {values[at]} at index {at}")
     empty = np.isnan(values).all(axis=0)
     if empty.any():
-        raise ValueError(f"y must have observations in every channel, channel {int(np.argmax(empty))} has none")
+        channel = int(np.argmax(empty))
+        raise ValueError(f"y must have observations in every channel, channel {channel} has none; leave it out")

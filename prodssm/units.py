@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from prodssm.checks import as_array, require_finite, require_number, require_variances
+from prodssm.checks import as_array, require_finite, require_number, require_variances, values_of
 from prodssm.inference import EVEN, require_even
 from prodssm.series import Series, Standardiser, timed
 
@@ -95,6 +95,14 @@ class Units:
             raise ValueError(f"dt must be positive, got {dt}")
         if self.even and abs(dt / self.time - 1) > EVEN:
             raise ValueError(f"dt={dt} needs residual=True: only a residual transition scales with time")
+        return dt / self.time
+
+    def gaps(self, dt: Any) -> Float[Array, " time"]:
+        """Time steps."""
+        dt = as_array("dt", dt, ndim=1)
+        values = values_of(dt)
+        if values is not None and (values <= 0).any():
+            raise ValueError(f"dt must be positive, got {values.min()}")
         return dt / self.time
 
     def variances(self, name: str, given: Any) -> Float[Array, " y"]:

@@ -179,6 +179,7 @@ def irregular(length=TIME):
         (irregular(), "residual=True"),
         ([1.0, np.nan, np.nan], "observations after the first"),
         ("abc", "y must be an array of numbers"),
+        ([wave(), wave()[:1]], "series 1: y must have at least two time steps"),
     ],
 )
 def test_bad_data_are_refused_before_any_work(data, said, monkeypatch):
@@ -193,10 +194,11 @@ def test_bad_data_are_refused_before_any_work(data, said, monkeypatch):
         (lambda: ps.Series(wave(), u=np.zeros((TIME - 1, 1))), f"u must have {TIME} rows"),
         (lambda: ps.Series(wave(), time=np.zeros(TIME)), "time must increase"),
         (lambda: ps.Series(wave(), time=np.arange(TIME)[::-1]), "time must increase"),
+        (lambda: ps.Series(wave(), time=np.datetime64("2026-01-01") + np.arange(TIME)), "time must be numbers, got dates"),
     ],
 )
 def test_series_that_do_not_fit_together_are_refused(make, said):
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises((ValueError, TypeError), match=said):
         make()
 
 
@@ -232,6 +234,7 @@ def test_series_that_do_not_fit_together_are_refused(make, said):
         ({"restarts": 0}, "restarts must be at least 1"),
         ({"validation_horizons": ()}, "validation_horizons must be one or more"),
         ({"calibrate": "no"}, "calibrate must be True or False"),
+        ({"residual": "no"}, "residual must be True or False"),
         ({"warm_up": 2.0}, "warm_up must be a share"),
         ({"give_back": 0}, "give_back must be at least 1"),
         ({"linear_start": 2}, "linear_start must be True or False"),
@@ -286,6 +289,8 @@ def test_controls_are_not_mistaken_for_a_target():
         (lambda m: m.transition([[np.nan]]), "x must be finite"),
         (lambda m: m.transition([[0.0]], u=[[0.0]]), "u must not be given, as in fit"),
         (lambda m: m.simulate(0, jr.key(0)), "steps must be at least 1"),
+        (lambda m: m.simulate(3, 0), r"key must be a key such as jax.random.key\(0\), got 0"),
+        (lambda m: m.step(None, [0.0]), r"state must be what start\(\) or the last step has returned"),
         (lambda m: m.simulate(3, jr.key(0), u=np.ones((3, 1))), "u must not be given, as in fit"),
         (lambda m: m.simulate(4, jr.key(0), dt=[1.0, 1.0]), "dt must have at least 3 entries"),
         (lambda m: m.step(m.start(), 0.0), r"y must have shape \(1,\)"),
@@ -315,6 +320,7 @@ def test_bad_questions_are_refused_by_name(use, said, local):
         (lambda m, s: m.forecast(s, 3, u=[[0.0], [np.nan]]), "u must be finite"),
         (lambda m, s: m.transition(np.zeros((3, 2))), "u must be given, as in fit"),
         (lambda m, s: m.transition(np.zeros((3, 2)), u=np.zeros((2, 1))), "u must have 3 rows like x"),
+        (lambda m, s: m.forecast(s, 3, u=np.ones((2, 1)), dt=[1.0, -2.5, 1.0]), "dt must be positive, got -2.5"),
         (lambda m, s: m.simulate(3, jr.key(0)), "u must be given"),
         (lambda m, s: m.simulate(3, jr.key(0), u=np.zeros((1, 1))), "u must have shape"),
         (lambda m, s: m.step(m.start(), s.y[0]), "u must be given, as in fit"),
@@ -846,6 +852,13 @@ def test_files_that_hold_no_model_are_refused(local, tmp_path):
     write(path, "ProDSSM", stored.config, {name: value for name, value in stored.arrays.items() if "transition" not in name})
     with pytest.raises(ValueError, match=r"missing: model\.transition"):
         ps.load(path)
+    damaged = {
+        name: np.full_like(value, np.nan) if name.endswith("log_measurement_noise") else value
+        for name, value in stored.arrays.items()
+    }
+    write(path, "ProDSSM", stored.config, damaged)
+    with pytest.raises(FileError, match=r"is damaged: model\.log_measurement_noise holds what is not a number"):
+        ps.load(path)
     with pytest.raises(FileNotFoundError, match="does not exist"):
         ps.load(tmp_path / "other.safetensors")
 
@@ -906,6 +919,15 @@ def test_an_interrupted_fit_keeps_its_best_model_and_resumes_from_its_checkpoint
     assert same(trained(checkpoint=tmp_path / "run").ssm_, trained().ssm_)
     with pytest.raises(ValueError, match="belongs to another run"):
         trained(wave(seed=1), checkpoint=tmp_path / "run")
+
+
+def test_an_interruption_before_anything_was_learned_is_said(monkeypatch):
+    def interrupted(*args):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(training, "_run_chunk", interrupted)
+    with pytest.warns(UserWarning, match="interrupted before anything was learned"):
+        trained()
 
 
 @pytest.mark.parametrize(("given", "rising"), [(None, [0.2, 0.0, 0.2]), (0.5, [0.5, 0.5, 0.5])])

@@ -90,6 +90,50 @@ def test_linear_models_equal_the_joint_gaussian(method, residual, irregular, mis
     assert close(ahead.cov, np.stack(wanted), scale=50)
 
 
+def bayesian_regression(mean, var, noise, rows, targets):
+    """Log evidence of each target, and mean and covariance of the weights: one output, independent weights before."""
+    cov, evidence = np.diag(var), []
+    for row, target in zip(rows, targets, strict=True):
+        spread, gap = row @ cov @ row + noise, target - row @ mean
+        evidence.append(-0.5 * (np.log(2 * np.pi * spread) + gap**2 / spread))
+        gain = cov @ row / spread
+        mean, cov = mean + gain * gap, cov - np.outer(gain, row @ cov)
+    precision = np.diag(1 / var) + rows.T @ rows / noise  # the textbook's way, for what came out step by step
+    assert np.allclose(cov, np.linalg.inv(precision))
+    return np.array(evidence), mean, cov
+
+
+@pytest.mark.parametrize("method", ["moments", "linearised", "unscented", "sampled"])
+def test_one_layer_of_weights_drawn_once_and_states_that_are_seen_is_bayesian_linear_regression(method):
+    rng = np.random.default_rng(5)
+    weights, variances = 0.5 * rng.normal(size=(2, 4)), rng.uniform(0.02, 0.1, size=(2, 4))
+    layers = ([array(part[:, :3])] for part in (weights, variances))
+    biases = ([array(part[:, 3])] for part in (weights, variances))
+    (weight, weight_var), (bias, bias_var) = layers, biases
+    noise = np.array([0.09, 0.05])
+    model = ps.StateSpaceModel(
+        initial=ps.Gaussian(array(np.zeros(2)), array(np.eye(2))),
+        transition=ps.Network.from_arrays(weight, bias, "relu", weight_var, bias_var),
+        process_noise=array(noise),
+        measurement_noise=array(np.zeros(2)),  # nothing between a state and what is seen of it
+        weights="global",
+    )
+    y, u = rng.normal(size=(TIME, 2)), rng.normal(size=(TIME, 1))
+    options = {"key": jr.key(0)} if method == "sampled" else {}
+    found = ps.filter_states(model, ps.Series(array(y), array(u)), method, **options)
+    rows = np.hstack([y, u, np.ones((TIME, 1))])[:-1]
+    wanted = [bayesian_regression(weights[o], variances[o], noise[o], rows, y[1:, o]) for o in range(2)]
+    scale = 0.5 if jax.config.jax_enable_x64 else 20.0  # the first is 1e-8
+    assert close(found.log_evidence[1:], sum(evidence for evidence, _, _ in wanted), scale=scale)
+    assert close(found.weights.mean, np.concatenate([mean for _, mean, _ in wanted]), scale=scale)
+    spread = np.asarray(found.weights.cov(), float)
+    assert close(spread[:4, :4], wanted[0][2], scale=scale)
+    assert close(spread[4:, 4:], wanted[1][2], scale=scale)
+    assert close(spread[:4, 4:], np.zeros((4, 4)), scale=scale)
+    assert close(found.mean, y, scale=scale)
+    assert close(found.cov, np.zeros((TIME, 2, 2)), scale=scale)
+
+
 @pytest.mark.parametrize("method", ["moments", "linearised"])
 def test_the_joint_smoother_equals_a_dense_one(method):
     from prodssm.inference import Finder, walk
