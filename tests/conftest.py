@@ -1,27 +1,43 @@
-"""Every test runs in the precision that PRODSSM_TEST_BITS asks for, with JAX at its strictest."""
+"""Every test runs in the precision of PRODSSM_TEST_BITS (64 or 32), with JAX at its strictest and shapes checked at run time.
+
+PRODSSM_TEST_XLA=default compiles as users do. Otherwise XLA's backend optimisation is off and its older loop emitters are used,
+which compile in a third of the time (docs/architecture.md, "Tests compile lightly"), and compiled programs are kept in .cache.
+"""
 
 import gc
 import os
 import sys
 from pathlib import Path
 
+BITS = os.environ.get("PRODSSM_TEST_BITS", "64")
+if BITS not in ("32", "64"):
+    raise ValueError(f"PRODSSM_TEST_BITS must be 32 or 64, got {BITS!r}")
+if os.environ.get("PRODSSM_TEST_XLA") != "default":
+    light = "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
+    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {light}".strip()
+
 import jax
 import jax.random as jr
 import pytest
 import threadpoolctl
-
-BITS = os.environ.get("PRODSSM_TEST_BITS", "64")
-if BITS not in ("32", "64"):
-    raise ValueError(f"PRODSSM_TEST_BITS must be 32 or 64, got {BITS!r}")
+from jaxtyping import install_import_hook
 
 jax.config.update("jax_enable_x64", BITS == "64")
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_numpy_dtype_promotion", "strict")
+if os.environ.get("PRODSSM_TEST_XLA") != "default":
+    jax.config.update("jax_compilation_cache_dir", str(Path(__file__).parent.parent / ".cache" / "xla"))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+    jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 
-# The oracles multiply small matrices many times: threads only wait for each other.
+# Annotated shapes and types are checked wherever the library is called from a test; not again in single precision.
+if BITS == "64" and os.environ.get("PRODSSM_TEST_XLA") != "default":
+    install_import_hook("prodssm", "beartype.beartype")
+
+# The oracles multiply small matrices many times: a thread pool would only add waiting.
 threadpoolctl.threadpool_limits(1, user_api="blas")
 
-# Tracing makes many small objects that live long: do not look through them as often as usual.
+# Tracing creates many small objects that live long: collect garbage less often.
 gc.set_threshold(200_000, 50, 100)
 
 # Tests in every folder say `from oracles import ...`.
@@ -29,7 +45,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 
 def pytest_collection_modifyitems(items):
-    """Leave out of a 32-bit run what is compared more finely than single precision can be."""
+    """Skip in a 32-bit run what is compared more finely than single precision can be."""
     if BITS == "64":
         return
     skip = pytest.mark.skip(reason="the oracle is finer than float32")

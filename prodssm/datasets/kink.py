@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float, Float64
 
-from prodssm.checks import require_integer, require_number, require_variances
+from prodssm._validation import require_integer, require_number, require_variances
 
 NOISE_LEVELS = (0.008, 0.08, 0.8)
 """Variances r of the paper."""

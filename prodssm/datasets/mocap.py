@@ -2,13 +2,13 @@
 
 Source: GitHub uncbiag/neuro_shooting, a copy of the file that cagatayyildiz/ODE2VAE links to; the recordings are from
 mocap.cs.cmu.edu.
-Units: degrees; channels 0 to 2 are steps of the root's position from frame to frame, unit not stated. Nothing is scaled.
+Units: degrees; outputs 0 to 2 are increments of the root's position per time step, unit not stated. Nothing is scaled.
 Licence: see LICENCE.
 
-Traps: Channels 24, 25, 31 and 32 (the clavicles) are constant up to rounding (standard deviation 1e-14): never divide by it,
-and a variance learned for them makes the likelihood unbounded. Every sequence is centred by its own mean over all 300 frames,
-test sequences too, so that the benchmark leaks that mean; 1e-5 is added to train and validation, nothing to test. Standard
-deviations of the other channels run from 0.013 to 18, so that a mean squared error is about legs.
+Traps: Outputs 24, 25, 31 and 32 (the clavicles) are constant up to rounding (standard deviation 1e-14): never divide by it,
+and a variance learned for them makes the likelihood unbounded. Every sequence is centred by its own mean over all 300 time
+steps, test sequences too, so that the benchmark leaks that mean; 1e-5 is added to train and validation, nothing to test.
+Standard deviations of the other outputs range from 0.013 to 18, so that a mean squared error is dominated by the legs.
 """
 
 from dataclasses import dataclass
@@ -26,12 +26,12 @@ LICENCE = (
     "The repository of the copy is under Apache-2.0, that of ODE2VAE under MIT; neither states a licence for the data, "
     "for which the terms of the CMU Graphics Lab Motion Capture Database hold."
 )
-CONSTANT_CHANNELS = (24, 25, 31, 32)
+CONSTANT_OUTPUTS = (24, 25, 31, 32)
 
 
 @dataclass(frozen=True, eq=False)
 class Mocap:
-    """Sequences of 300 frames and 50 channels, split by trial.
+    """Sequences of 300 time steps and 50 outputs, split by trial.
 
     Attributes:
         train: Trials 1 to 16.

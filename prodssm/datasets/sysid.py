@@ -20,8 +20,8 @@ from typing import NamedTuple
 import numpy as np
 from scipy.io import loadmat
 
+from prodssm.data.series import Series
 from prodssm.datasets.locate import find
-from prodssm.series import Series
 
 COMMIT = "e55e66d36692a5163f2091bae695a7c6f7d623e8"
 RGP = f"https://raw.githubusercontent.com/zhenwendai/RGP/{COMMIT}/datasets/system_identification"

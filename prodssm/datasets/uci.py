@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float64, Int64
 
-from prodssm.checks import require_integer
+from prodssm._validation import require_integer
 from prodssm.datasets.locate import find
 
 COMMIT = "6eb4497628d12b0f300f4b4f6bdc386bebad565c"

@@ -25,10 +25,10 @@ def test_no_sequence_is_in_two_parts(data):
         assert (gaps > 1.0).all()
 
 
-def test_four_channels_are_constant_and_no_other_is(data):
+def test_four_outputs_are_constant_and_no_other_is(data):
     for part in (data.train, data.validation, data.test):
         std = part.reshape(-1, 50).std(axis=0)
-        assert tuple(np.flatnonzero(std < 1e-10)) == mocap.CONSTANT_CHANNELS
+        assert tuple(np.flatnonzero(std < 1e-10)) == mocap.CONSTANT_OUTPUTS
         assert std[std >= 1e-10].min() > 0.01
 
 

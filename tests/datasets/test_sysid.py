@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from prodssm.data.series import Series
 from prodssm.datasets import sysid
-from prodssm.series import Series
 
 LENGTHS = {"actuator": (512, 512), "ballbeam": (500, 500), "dryer": (500, 500), "tanks": (1024, 1024)}
 

@@ -1,0 +1,1 @@
+"""Gaussian beliefs, affine Gaussian channels, and the linear algebra behind them."""

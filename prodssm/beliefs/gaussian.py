@@ -1,0 +1,273 @@
+"""Gaussian beliefs and affine Gaussian channels: linear-Gaussian algebra that knows neither networks nor methods.
+
+Around a belief every function is a channel, `f(x) = mean + slope (x - E[x]) + N(0, noise)`. Prediction, Bayes' rule, smoothing,
+composition and residual links need nothing else.
+"""
+
+import math
+from abc import abstractmethod
+from functools import partial
+from typing import TYPE_CHECKING, Any, Self
+
+import equinox as eqx
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from prodssm._validation import as_array, require_shape, require_variances, values_of
+from prodssm.beliefs.linalg import cholesky, safe_sqrt, sandwich, solve_lower, solve_psd, solve_upper, symmetrise
+
+
+class Channel(eqx.Module):
+    r"""The affine Gaussian channel of a function around a belief: $f(x) = mean + slope\,(x - E[x]) + e$, $e \sim N(0, noise)$.
+
+    Under a belief that carries weights, `weight_slope (w - E[w])` is added.
+
+    Attributes:
+        mean: $E[f(x)]$.
+        slope: The expected Jacobian with respect to the state, output by input.
+        noise: Covariance of the residual of that regression; positive semi-definite.
+        weight_slope: The expected Jacobian with respect to carried weights, output by weight; `None` if none are carried.
+    """
+
+    mean: Float[Array, " y"] = eqx.field(converter=partial(as_array, "mean", ndim=1))
+    slope: Float[Array, "y x"] = eqx.field(converter=partial(as_array, "slope", ndim=2))
+    noise: Float[Array, "y y"] = eqx.field(converter=partial(as_array, "noise", ndim=2))
+    weight_slope: Float[Array, "y w"] | None = None
+
+    def __check_init__(self):
+        n = self.mean.size
+        if self.slope.shape[0] != n:
+            raise ValueError(f"slope must have shape ({n}, inputs) to match mean, got {self.slope.shape}")
+        if self.noise.shape != (n, n):
+            raise ValueError(f"noise must have shape {(n, n)} to match mean, got {self.noise.shape}")
+
+    def plus(self, variances: Float[Array, " y"]) -> "Channel":
+        """The channel of `f(x) + N(0, diag(variances))`."""
+        extra = _diagonal(variances, self.mean)
+        return Channel(self.mean, self.slope, self.noise + extra, self.weight_slope)
+
+    def residual(self, mean: Float[Array, " y"], dt: Float[Array, ""] | float = 1.0) -> "Channel":
+        """The channel of `x + dt f(x)` around a state of this mean: the link adds the identity to the slope."""
+        n = self.mean.size
+        if self.slope.shape != (n, n):
+            raise ValueError(f"a residual link needs as many outputs as states, got a slope of shape {self.slope.shape}")
+        require_shape("mean", mean, (n,))
+        slope = jnp.eye(n, dtype=self.slope.dtype) + dt * self.slope
+        weight_slope = None if self.weight_slope is None else dt * self.weight_slope
+        return Channel(mean + dt * self.mean, slope, dt**2 * self.noise, weight_slope)
+
+
+def _diagonal(variances: Any, mean: Array) -> Array:
+    """Checked variances, one per entry of the mean, as a diagonal matrix."""
+    variances = as_array("variances", variances, ndim=1).astype(mean.dtype)
+    require_shape("variances", variances, mean.shape)
+    require_variances("variances", variances)
+    return jnp.diag(variances)
+
+
+def compose(first: Channel, then: Channel) -> Channel:
+    """The channel of `then(first(x))`, where `then` was built around the belief that `first` predicts."""
+    noise = sandwich(then.slope, first.noise) + then.noise
+    weight_slope = first.weight_slope
+    if weight_slope is not None:
+        weight_slope = then.slope @ weight_slope
+    if then.weight_slope is not None:
+        weight_slope = then.weight_slope if weight_slope is None else weight_slope + then.weight_slope
+    return Channel(then.mean, then.slope @ first.slope, noise, weight_slope)
+
+
+class Belief(eqx.Module):
+    """A belief about a state, perhaps jointly with network weights: what the recursion over time carries.
+
+    Attributes:
+        mean: Mean of the state.
+        cov: Covariance of the state.
+        state: The marginal belief about the state.
+        weights: The belief about carried weights; `None` if the state alone is carried.
+    """
+
+    mean: eqx.AbstractVar[Float[Array, " x"]]
+    cov: eqx.AbstractVar[Float[Array, "x x"]]
+    state: eqx.AbstractVar["Gaussian"]
+    weights: eqx.AbstractVar[Any]
+
+    @abstractmethod
+    def predict(self, channel: Channel) -> Self:
+        """The belief about the output of the channel."""
+
+    @abstractmethod
+    def plus(self, variances: Float[Array, " x"]) -> Self:
+        """The belief about the state plus independent noise of these variances."""
+
+    @abstractmethod
+    def condition(self, channel: Channel, y: Float[Array, " y"]) -> tuple[Self, Float[Array, ""]]:
+        """The posterior given an observation y through a channel of the state, and the log evidence of y.
+
+        Coordinates of y that are NaN are missing: they change nothing and do not count in the evidence.
+        """
+
+    @abstractmethod
+    def smooth(self, channel: Channel, following: Any) -> Self:
+        """The smoothed belief, given the transition channel and the smoothed belief at the next time step."""
+
+    @abstractmethod
+    def draw(self, *, key: PRNGKeyArray) -> tuple[Float[Array, " x"], Float[Array, " w"] | None]:
+        """A state and the carried weights that belong to it, if any are carried."""
+
+    def log_prob(self, x: Float[Array, " x"]) -> Float[Array, ""]:
+        """Log density of the state at x; coordinates that are NaN are marginalised."""
+        return self.state.log_prob(x)
+
+    @property
+    def var(self) -> Float[Array, " x"]:
+        """Variance of each state coordinate."""
+        return jnp.diag(self.cov)
+
+    @property
+    def std(self) -> Float[Array, " x"]:
+        """Standard deviation of each state coordinate."""
+        return safe_sqrt(self.var)
+
+
+class Gaussian(Belief):
+    """A Gaussian belief N(mean, cov) about one vector.
+
+    Example:
+        >>> belief = Gaussian([0.0, 1.0], [[1.0, 0.5], [0.5, 2.0]])
+        >>> channel = Channel(jnp.array([1.0]), jnp.array([[1.0, 1.0]]), jnp.array([[0.5]]))
+        >>> belief.predict(channel).cov.item()
+        4.5
+    """
+
+    mean: Float[Array, " x"] = eqx.field(converter=partial(as_array, "mean", ndim=1))
+    cov: Float[Array, "x x"] = eqx.field(converter=partial(as_array, "cov", ndim=2))
+
+    if TYPE_CHECKING:  # the abstract variables of Belief are no constructor arguments
+
+        def __init__(self, mean: Any, cov: Any): ...
+
+    def __check_init__(self):
+        wanted = (self.mean.size, self.mean.size)
+        if self.cov.shape != wanted:
+            raise ValueError(f"cov must have shape {wanted} to match mean, got {self.cov.shape}")
+        if self.cov.dtype != self.mean.dtype:
+            raise ValueError(f"cov must have the dtype of mean, {self.mean.dtype}, got {self.cov.dtype}")
+
+    @classmethod
+    def certain(cls, mean: Any) -> "Gaussian":
+        """A point mass: zero covariance."""
+        mean = as_array("mean", mean, ndim=1)
+        return cls(mean, jnp.zeros((mean.size, mean.size), mean.dtype))
+
+    @property
+    def weights(self) -> None:
+        """No weights are carried."""
+        return None
+
+    @property
+    def state(self) -> "Gaussian":  # pyright: ignore[reportIncompatibleVariableOverride]
+        """The belief itself."""
+        return self
+
+    def predict(self, channel: Channel) -> "Gaussian":
+        """The belief about the output of the channel."""
+        require_input_size(self.mean, channel)
+        _require_no_weights(channel)
+        return Gaussian(channel.mean, symmetrise(sandwich(channel.slope, self.cov) + channel.noise))
+
+    def plus(self, variances: Float[Array, " x"]) -> "Gaussian":
+        """The belief about the vector plus independent noise of these variances."""
+        return Gaussian(self.mean, self.cov + _diagonal(variances, self.mean))
+
+    def condition(self, channel: Channel, y: Float[Array, " y"]) -> tuple["Gaussian", Float[Array, ""]]:
+        """The posterior given y, and the log evidence of y, by the Kalman update in Joseph form."""
+        y = as_array("y", y, ndim=1).astype(self.mean.dtype)
+        seen = observe(self.predict(channel), channel, y)
+        gain = seen.gain(seen.slope @ self.cov)
+        keep = jnp.eye(self.mean.size, dtype=self.cov.dtype) - gain @ seen.slope
+        # Joseph form: a sum of two positive semi-definite terms stays so in floating point.
+        cov = sandwich(keep, self.cov) + sandwich(gain, seen.noise)
+        return Gaussian(self.mean + gain @ seen.innovation, symmetrise(cov)), seen.log_evidence
+
+    def smooth(self, channel: Channel, following: "Gaussian") -> "Gaussian":
+        """The Rauch-Tung-Striebel step, with the covariance in Joseph form."""
+        predicted = self.predict(channel)
+        gain = solve_psd(predicted.cov, channel.slope @ self.cov).T
+        keep = jnp.eye(self.mean.size, dtype=self.cov.dtype) - gain @ channel.slope
+        cov = sandwich(keep, self.cov) + sandwich(gain, channel.noise + following.cov)
+        return Gaussian(self.mean + gain @ (following.mean - predicted.mean), symmetrise(cov))
+
+    def log_prob(self, x: Float[Array, " x"]) -> Float[Array, ""]:
+        """Log density at x; coordinates that are NaN are marginalised."""
+        n = self.mean.size
+        zeros = jnp.zeros((n, n), self.cov.dtype)
+        return observe(self, Channel(self.mean, zeros, zeros), x).log_evidence
+
+    def sample(self, *, key: PRNGKeyArray, shape: tuple[int, ...] = ()) -> Float[Array, "... x"]:
+        """Vectors drawn from the belief."""
+        white = jr.normal(key, (*shape, self.mean.size), self.mean.dtype)
+        return jnp.broadcast_to(self.mean, white.shape) + white @ cholesky(self.cov).T
+
+    def draw(self, *, key: PRNGKeyArray) -> tuple[Float[Array, " x"], None]:
+        """A state, and no weights."""
+        return self.sample(key=key), None
+
+
+class Observation(eqx.Module):
+    """The terms of a Kalman update for a partly observed vector: missing coordinates have zero slope and zero innovation.
+
+    Attributes:
+        slope: Channel slope, rows of missing coordinates zero.
+        noise: Channel noise, rows and columns of missing coordinates zero.
+        innovation: y minus its predicted mean.
+        chol: Cholesky factor of the innovation covariance, identity where missing.
+        log_evidence: Log density of y under the predicted belief.
+    """
+
+    slope: Float[Array, "y x"]
+    noise: Float[Array, "y y"]
+    innovation: Float[Array, " y"]
+    chol: Float[Array, "y y"]
+    log_evidence: Float[Array, ""]
+
+    def gain(self, cov_yc: Float[Array, "y c"]) -> Float[Array, "c y"]:
+        """The Kalman gain of a vector with this cross-covariance with y."""
+        return solve_upper(self.chol, solve_lower(self.chol, cov_yc)).T
+
+
+def observe(expected: Gaussian, channel: Channel, y: Float[Array, " y"]) -> Observation:
+    """The update terms of an observation y whose predicted belief is `expected`."""
+    require_shape("y", y, expected.mean.shape)
+    values = values_of(y)
+    if values is not None and np.isinf(values).any():
+        raise ValueError(f"y must be finite, or NaN where it is missing; got {values}")
+    seen = ~jnp.isnan(y)
+    both = seen[:, None] & seen[None, :]
+    innovation = jnp.where(seen, jnp.where(seen, y, 0.0) - expected.mean, 0.0)
+    chol = cholesky(jnp.where(both, expected.cov, jnp.eye(y.size, dtype=expected.cov.dtype)), definite=True)
+    white = solve_lower(chol, innovation[:, None])
+    log_scale = jnp.log(jnp.diag(chol)).sum() + 0.5 * math.log(2 * math.pi) * seen.sum(dtype=chol.dtype)
+    return Observation(
+        slope=jnp.where(seen[:, None], channel.slope, 0.0),
+        noise=jnp.where(both, channel.noise, 0.0),
+        innovation=innovation,
+        chol=chol,
+        log_evidence=-0.5 * (white**2).sum() - log_scale,
+    )
+
+
+def require_input_size(mean: Array, channel: Channel) -> None:
+    """Raise unless the channel takes as many inputs as the belief has coordinates."""
+    if channel.slope.shape[1] != mean.size:
+        raise ValueError(f"channel.slope must have {mean.size} columns to match the belief, got shape {channel.slope.shape}")
+
+
+def _require_no_weights(channel: Channel) -> None:
+    """Raise if the channel has a slope in weights that the belief does not carry."""
+    if channel.weight_slope is not None:
+        raise ValueError(
+            "channel.weight_slope must be None here: a channel of global weights predicts a belief that carries them, "
+            "see JointGaussian.independent(belief, network.weights), and cannot be an observation channel"
+        )

@@ -1,0 +1,1 @@
+"""Beliefs about network weights: one file per covariance structure."""

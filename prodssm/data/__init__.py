@@ -1,0 +1,1 @@
+"""Time series in and out: series, data frames, scaling, batching and splitting."""

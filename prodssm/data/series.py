@@ -1,0 +1,245 @@
+"""Multivariate time series with missing values, control inputs and irregular sampling, and batches of them."""
+
+import warnings
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from prodssm._validation import as_array, require_finite, unmasked, values_of
+
+ROUNDING_TOLERANCE = 1e-3  # rounding error of a column that is tolerated without a warning, relative to its range
+REGULAR_TOLERANCE = 1e-3  # relative deviation of a time step up to which sampling counts as regular
+
+SeriesT = TypeVar("SeriesT", bound="Series")
+
+
+class Record(eqx.Module):
+    """The arrays that a recursion scans over: observation, control input and time to the next observation.
+
+    May have a leading batch axis.
+    """
+
+    y: Float[Array, "*batch time y"]
+    u: Float[Array, "*batch time u"] | None
+    dt: Float[Array, "*batch time"]
+
+    def __getitem__(self, index: Any) -> "Record":
+        """Index the leading axis of all arrays: time steps, or members of a batch."""
+        return Record(self.y[index], None if self.u is None else self.u[index], self.dt[index])
+
+
+class Series(eqx.Module):
+    """One time series of observations and control inputs.
+
+    Attributes:
+        y: Observations, (time, y); NaN marks a missing value, coordinate by coordinate.
+        u: Control inputs, (time, u), or `None`. `u[t]` acts between `y[t]` and `y[t + 1]`.
+        time: Increasing time stamps, shifted to start at zero; `None` means regular sampling with time step one.
+        dt: Time from each observation to the next, (time,); the last entry is the time step after the last observation.
+
+    Example:
+        >>> Series([0.0, 1.0, float("nan")]).y.shape
+        (3, 1)
+    """
+
+    y: Float[Array, "time y"]
+    u: Float[Array, "time u"] | None
+    time: Float[Array, " time"] | None
+    dt: Float[Array, " time"]
+
+    def __init__(self, y: Any, u: Any = None, time: Any = None):
+        """Validate and convert to JAX arrays; a vector is a single column."""
+        y, u = unmasked(y), unmasked(u)
+        self.y = _columns("y", y)
+        length = self.y.shape[0]
+        if length < 2:
+            raise ValueError(f"y must have at least two time steps, got {length}; give a longer series")
+        _require_observations(self.y)
+        self.u = None if u is None else _columns("u", u).astype(self.y.dtype)
+        if self.u is not None:
+            if self.u.shape[0] != length:
+                raise ValueError(f"u must have {length} rows, one per observation, got {self.u.shape[0]}")
+            require_finite("u", self.u)
+        _warn_of_rounding("y", y, self.y)
+        _warn_of_rounding("u", u, self.u)
+        if time is None:
+            self.time, self.dt = None, jnp.ones(length, self.y.dtype)
+        else:
+            self.time, self.dt = _stamps_and_steps(time, length, self.y.dtype)
+
+    def __len__(self) -> int:
+        """Return the number of time steps."""
+        return self.y.shape[0]
+
+    @property
+    def record(self) -> Record:
+        """The arrays that a recursion scans over."""
+        return Record(self.y, self.u, self.dt)
+
+    def window(self, begin: int, length: int) -> "Series":
+        """Return `length` consecutive time steps from `begin` on as a series of its own."""
+        steps = slice(begin, begin + length)
+        found = Series(self.y[steps], None if self.u is None else self.u[steps])
+        return found if self.time is None else with_times(found, self.time[steps], _repeat_last(self.dt[steps][:-1]))
+
+
+def with_times(series: SeriesT, time: Float[Array, " time"], dt: Float[Array, " time"]) -> SeriesT:
+    """Replace the time stamps and the time steps, where the steps are more precise than differences of the stamps."""
+    since_first = time - time[0]
+    return eqx.tree_at(lambda s: (s.time, s.dt), series, (since_first, dt), is_leaf=lambda leaf: leaf is None)
+
+
+def first_steps(series: SeriesT, length: int) -> SeriesT:
+    """Return the first `length` time steps; unlike a new `Series`, they may miss all values of an output."""
+    return jax.tree.map(lambda column: column[:length], series)
+
+
+# ---------------------------------------------------------------- conversion
+
+
+def as_series(data: Any) -> Series:
+    """Convert an array (time, y) to a `Series`; return a `Series` unchanged."""
+    return data if isinstance(data, Series) else Series(data)
+
+
+def as_series_list(data: Any) -> list[Series]:
+    """Convert one or several series to a list; all must agree in outputs, control inputs and the presence of time stamps."""
+    many = isinstance(data, list | tuple) and len(data) > 0 and not _is_row(data[0])
+    found = [_numbered(n, each) for n, each in enumerate(data)] if many else [as_series(data)]
+    for n, each in enumerate(found):
+        if each.y.shape[1] != found[0].y.shape[1]:
+            raise ValueError(f"series {n} must have {found[0].y.shape[1]} outputs like the first, got {each.y.shape[1]}")
+        widths = [0 if s.u is None else s.u.shape[1] for s in (each, found[0])]
+        if widths[0] != widths[1]:
+            raise ValueError(f"u of series {n} must have {widths[1]} columns like the first, got {widths[0]}")
+        if (each.time is None) != (found[0].time is None):
+            raise ValueError(f"time must be given for all series or for none, series {n} differs from the first")
+    return found
+
+
+def stack_records(series: Sequence[Series]) -> Record:
+    """Stack series of unequal length along a leading batch axis.
+
+    Shorter series are padded with time steps without observations. These have no log evidence and leave the filtered beliefs
+    before them unchanged.
+    """
+    longest = max(len(each) for each in series)
+
+    def pad(array: Array, fill: float) -> Array:
+        rows = [(0, longest - array.shape[0]), *[(0, 0)] * (array.ndim - 1)]
+        return jnp.pad(array, rows, constant_values=fill)
+
+    records = [each.record for each in series]
+    y = jnp.stack([pad(each.y, jnp.nan) for each in records])
+    dt = jnp.stack([pad(each.dt, 1.0) for each in records])
+    controls = [each.u for each in records if each.u is not None]
+    return Record(y, jnp.stack([pad(u, 0.0) for u in controls]) if controls else None, dt)
+
+
+# ---------------------------------------------------------------- validation
+
+
+def require_regular(series: Series, step: float | None = None) -> None:
+    """Raise unless all time steps equal `step`, by default their median, up to `REGULAR_TOLERANCE`.
+
+    A transition without residual link does not depend on the time step, so that irregular sampling would be ignored.
+    """
+    stamps = None if series.time is None else values_of(series.time)
+    if stamps is None:
+        return
+    steps = np.asarray(series.dt[:-1], float)
+    step = float(np.median(steps)) if step is None else step
+    rounding = 4 * float(np.finfo(stamps.dtype).eps) * np.abs(stamps).max()
+    if (np.abs(steps - step) > REGULAR_TOLERANCE * step + rounding).any():
+        raise ValueError(
+            f"time must have steps of {step:.4g} throughout for residual=False, got {steps.min():.4g} to {steps.max():.4g}; "
+            "use residual=True, or insert rows of NaN for missing observations"
+        )
+
+
+def _columns(name: str, values: Any) -> Array:
+    array = as_array(name, values, ndim=1 if np.ndim(values) == 1 else 2)
+    return array[:, None] if array.ndim == 1 else array
+
+
+def _numbered(n: int, data: Any) -> Series:
+    """Convert to a `Series`, with its number in the error message."""
+    try:
+        return as_series(data)
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"series {n}: {error}") from error
+
+
+def _is_row(value: Any) -> bool:
+    """Whether an entry of a list is a row of one series, as NumPy reads nested lists, rather than a series."""
+    return np.isscalar(value) or (isinstance(value, list | tuple) and len(value) > 0 and all(map(np.isscalar, value)))
+
+
+def _stamps_and_steps(time: Any, length: int, dtype: Any) -> tuple[Float[Array, " time"], Float[Array, " time"]]:
+    """Validated time stamps, shifted to start at zero, and the time steps between them."""
+    if not isinstance(time, jax.Array) and np.asarray(time).dtype.kind in "mM":
+        raise TypeError(
+            "time must be numbers, got dates; give (time - time[0]) / np.timedelta64(1, 's'), "
+            "or convert a data frame with prodssm.frames.series_of"
+        )
+    given = as_array("time", time, ndim=1)
+    if given.shape[0] != length:
+        raise ValueError(f"time must have {length} entries, one per observation, got {given.shape[0]}")
+    require_finite("time", given)
+    stamps = _since_first(time)
+    # Differences before conversion to JAX's precision: float32 stamps would not resolve short steps a year after the first.
+    steps = stamps[1:] - stamps[:-1]
+    values = values_of(steps)
+    if values is not None and (values <= 0).any():
+        at, given = int(np.argmax(values <= 0)), np.asarray(time)
+        raise ValueError(f"time must increase, got {given[at]} followed by {given[at + 1]} at index {at}")
+    dt = _repeat_last(as_array("time", steps, ndim=1).astype(dtype))
+    return as_array("time", stamps, ndim=1).astype(dtype), dt
+
+
+def _since_first(time: Any) -> Any:
+    """Time stamps minus the first one, in the given precision: float32 has a resolution of two minutes in Unix time."""
+    stamps = time if isinstance(time, jax.Array) else np.asarray(time)
+    signed = stamps.astype(np.int64) if stamps.dtype.kind in "ub" else stamps
+    return signed - signed[0]
+
+
+def _repeat_last(steps: Float[Array, " moves"]) -> Float[Array, " time"]:
+    """Time steps, with the last one repeated for the step after the last observation."""
+    return jnp.concatenate([steps, steps[-1:]])
+
+
+def _require_observations(y: Array) -> None:
+    values = values_of(y)
+    if values is None:
+        return
+    if np.isinf(values).any():
+        at = tuple(int(i) for i in np.argwhere(np.isinf(values))[0])
+        raise ValueError(f"y must be finite or NaN (not observed), got {values[at]} at index {at}")
+    empty = np.isnan(values).all(axis=0)
+    if empty.any():
+        raise ValueError(f"y must have observations of every output, output {int(np.argmax(empty))} has none; leave it out")
+
+
+def _warn_of_rounding(name: str, given: Any, kept: Array | None) -> None:
+    """Warn if conversion to float32 loses a noticeable part of the variation of a column."""
+    if kept is None or isinstance(given, jax.Array) or jnp.finfo(kept.dtype).bits == 64:
+        return
+    exact = np.asarray(given, float).reshape(kept.shape)
+    lost = np.nanmax(np.abs(exact - np.asarray(kept, float)), axis=0)
+    spread = np.nanmax(exact, axis=0) - np.nanmin(exact, axis=0)
+    bad = (spread > 0) & (lost > ROUNDING_TOLERANCE * spread)
+    if bad.any():
+        column = int(np.argmax(bad))
+        warnings.warn(
+            f"{name}[:, {column}] varies by less than single precision can resolve: rounding changed values around "
+            f"{exact[0, column]:.6g} by up to {lost[column]:.2g}. Subtract a constant offset first, or call "
+            'jax.config.update("jax_enable_x64", True)',
+            UserWarning,
+            stacklevel=3,
+        )

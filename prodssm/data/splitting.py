@@ -1,0 +1,72 @@
+"""Splits of the data into training and validation data."""
+
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+
+from prodssm._validation import require_number
+from prodssm.data.batching import SeriesBatch
+from prodssm.data.series import Series, first_steps
+
+MIN_WHOLE_SERIES = 5  # number of series from which on validation data are whole series rather than the ends of all
+
+
+class Split(NamedTuple):
+    """Training series, and the validation data, if any, with a mask of the observations to score."""
+
+    training: list[Series]
+    validation: SeriesBatch | None
+
+    @classmethod
+    def by_fraction(cls, series: list[Series], fraction: Any, seed: Any) -> "Split":
+        """Hold out a fraction as validation data: whole series if there are many, else the end of each.
+
+        Args:
+            series: The data.
+            fraction: Fraction of the series, or of the time steps of each; 0 holds nothing out.
+            seed: Seed of the choice of whole series.
+        """
+        require_number("validation", fraction)
+        if not 0 <= fraction < 1:
+            raise ValueError(f"validation must be a fraction between 0 and 1, got {fraction}")
+        if not fraction:
+            return cls(series, None)
+        if len(series) >= MIN_WHOLE_SERIES:
+            order = np.random.default_rng(seed).permutation(len(series))
+            count = min(max(1, round(fraction * len(series))), len(series) - 1)
+            return cls([series[n] for n in order[count:]], SeriesBatch.stack([series[n] for n in order[:count]]))
+        cuts = [max(2, round((1 - fraction) * len(each))) for each in series]
+        training = [first_steps(each, cut) for each, cut in zip(series, cuts, strict=True)]
+        return cls(training, SeriesBatch.stack(series, begin=cuts))
+
+    @classmethod
+    def by_slice(cls, series: list[Series], steps: slice) -> "Split":
+        """Hold out the same time steps of each series; in the training data their observations are missing values."""
+        begin, end = zip(*(_bounds(steps, len(each)) for each in series), strict=True)
+        training = [_without(*each) for each in zip(series, begin, end, strict=True)]
+        return cls(training, SeriesBatch.stack(series, begin, end))
+
+    @classmethod
+    def by_series(cls, series: list[Series], validation_series: list[Series]) -> "Split":
+        """Train on all of `series` and validate on others."""
+        return cls(series, SeriesBatch.stack(validation_series))
+
+
+def _without(series: Series, begin: int, end: int) -> Series:
+    """Mark the observations from `begin` to `end` (exclusive) as missing."""
+    return eqx.tree_at(lambda s: s.y, series, series.y.at[begin:end].set(jnp.nan))
+
+
+def _bounds(steps: slice, length: int) -> tuple[int, int]:
+    """First and last (exclusive) time step of a slice of a series of this length."""
+    try:
+        begin, end, step = steps.indices(length)
+    except TypeError as error:
+        raise TypeError(f"validation_data must be a slice with integer bounds, got {steps}") from error
+    if step != 1 or not begin < end or end - begin == length:
+        raise ValueError(
+            f"validation_data must be a slice of consecutive time steps that leaves others to train on, got {steps} of {length}"
+        )
+    return begin, end

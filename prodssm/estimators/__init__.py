@@ -1,0 +1,1 @@
+"""Estimators in scikit-learn's conventions, what they return, and their files."""

@@ -1,0 +1,111 @@
+"""Ensembles: the forecasts of several models as one equally weighted mixture.
+
+Models that were trained from other seeds, or with other validation data, agree where the data are informative and differ where
+they are not; their mixture is wider there. Models have latent coordinates of their own, so only observations can be mixed.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from prodssm.beliefs.mixture import mixture_log_prob, mixture_moments, mixture_quantile
+from prodssm.estimators.results import Decomposition, Prediction, StreamStep, Transition
+from prodssm.models.filtering import Beliefs
+
+
+@dataclass(frozen=True, kw_only=True)
+class EnsemblePrediction(Prediction):
+    """A forecast of several models: the moments of their mixture, and the mixture's own quantiles and densities.
+
+    Attributes:
+        members: The forecasts of the models.
+    """
+
+    members: tuple[Prediction, ...] = field(repr=False)
+
+    def quantile(self, probability: float) -> Float[Array, "steps y"]:
+        """Marginal quantiles of the mixture, output by output."""
+        means, stds = (stacked([getattr(each, part) for each in self.members]) for part in ("mean", "std"))
+        return jnp.asarray(mixture_quantile(probability, means, stds))
+
+    def log_prob(self, y: Any) -> Float[Array, " steps"]:
+        """Log density of outcomes, (steps, y), under the mixture, step by step; NaN is missing."""
+        return jnp.asarray(mixture_log_prob(stacked([each.log_prob(y) for each in self.members])))
+
+
+def mix_predictions(
+    members: Sequence[Prediction], measurement: Callable[[], Float[np.ndarray, "m steps y"]], modes: Sequence[str]
+) -> Prediction:
+    """The mixture of the forecasts of several models in equal parts.
+
+    Its states are those of the first member. `decompose` counts what the members disagree on as epistemic, for any weights.
+
+    Args:
+        members: Forecasts of the same outputs.
+        measurement: Returns the measurement variance of each member, in the units of the data.
+        modes: The weight mode of each member.
+    """
+    if len(members) == 1:
+        return members[0]
+    means, covs = (stacked([getattr(each, part) for each in members]) for part in ("mean", "cov"))
+    mean, cov = mixture_moments(means, covs)
+    first = members[0]
+    parts = partial(_decompose, members, means, cov, measurement, tuple(modes))
+    states = first.state_mean, first.state_cov
+    return EnsemblePrediction(jnp.asarray(mean), jnp.asarray(cov), *states, parts, first.layout, members=tuple(members))
+
+
+def _decompose(
+    members: Sequence[Prediction],
+    means: np.ndarray,
+    cov: np.ndarray,
+    measurement: Callable[[], np.ndarray],
+    modes: Sequence[str],
+) -> Decomposition:
+    """Between-member variance, plus the epistemic part within members that have one."""
+    noise = measurement().mean(axis=0)
+    within = [each.decompose().epistemic for each, mode in zip(members, modes, strict=True) if mode == "global"]
+    epistemic = means.var(axis=0) + sum(within, np.zeros(means.shape[1:])) / len(members)
+    return Decomposition(epistemic, np.diagonal(cov, axis1=1, axis2=2) - epistemic - noise, noise)
+
+
+def mix_beliefs(members: Sequence[Beliefs], *, same_states: bool) -> Beliefs:
+    """The evidence of the mixture; its states if all members have the same ones, else those of the first member."""
+    if len(members) == 1:
+        return members[0]
+    evidence = jnp.asarray(mixture_log_prob(stacked([each.log_evidence for each in members])))
+    if not same_states:
+        return Beliefs(members[0].mean, members[0].cov, evidence, members[0].weights)
+    mean, cov = mixture_moments(*(stacked([getattr(each, part) for each in members]) for part in ("mean", "cov")))
+    return Beliefs(jnp.asarray(mean), jnp.asarray(cov), evidence)
+
+
+def mix_transitions(members: Sequence[Transition]) -> Transition:
+    """Mean and variance of the mixture of transitions."""
+    if len(members) == 1:
+        return members[0]
+    means, variances = (stacked([getattr(each, part) for each in members]) for part in ("mean", "var"))
+    return Transition(jnp.asarray(means.mean(axis=0)), jnp.asarray(variances.mean(axis=0) + means.var(axis=0)))
+
+
+def mix_stream_steps(members: Sequence[StreamStep], *, same_states: bool) -> StreamStep:
+    """The mixture of the predictions of a stream; its states as for `mix_beliefs`."""
+    first = members[0]
+    if len(members) == 1:
+        return first
+    parts = {name: stacked([getattr(each, name) for each in members])[:, None] for name in vars(first)}
+    mean, cov = (part[0] for part in mixture_moments(parts["mean"], parts["cov"]))
+    states: Any = (first.state_mean, first.state_cov)
+    if same_states:
+        states = (part[0] for part in mixture_moments(parts["state_mean"], parts["state_cov"]))
+    return StreamStep(*map(jnp.asarray, (mean, cov, *states)))
+
+
+def stacked(arrays: Sequence[Any]) -> np.ndarray:
+    """Arrays of all members in double precision, members first."""
+    return np.stack([np.asarray(each, float) for each in arrays])

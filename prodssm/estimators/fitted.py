@@ -1,0 +1,167 @@
+"""One trained state-space model together with the scaling of its data: inference in the units of the data."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+from jaxtyping import Array
+
+from prodssm._validation import require_answer
+from prodssm.beliefs.gaussian import Gaussian
+from prodssm.data.frames import Layout
+from prodssm.data.scaling import DataScaling, Standardiser
+from prodssm.data.series import Series, first_steps
+from prodssm.estimators.results import Decomposition, Prediction, Stream, StreamStep, Transition
+from prodssm.methods.base import Method
+from prodssm.methods.moments import Moments
+from prodssm.models.decomposition import decompose
+from prodssm.models.filtering import Beliefs, Recursion
+from prodssm.models.forecasting import forecast, future_inputs
+from prodssm.models.simulation import sample_futures, simulate
+from prodssm.models.state_space import StateSpaceModel
+from prodssm.scoring.diagnostics import GaussianCheck, compare_with_samples
+from prodssm.training.history import History
+
+
+@dataclass(frozen=True)
+class FittedModel:
+    """A trained model and everything that answers need.
+
+    Attributes:
+        ssm: The model, in standardised units.
+        scaling: The scaling of the data.
+        method: How channels are found.
+        seed: Seed of all randomness.
+        history: What training recorded.
+        layout: The columns of the data frame that it was fitted to, if it was one.
+    """
+
+    ssm: StateSpaceModel
+    scaling: DataScaling
+    method: Method
+    seed: int
+    history: History = field(default_factory=History, repr=False)
+    layout: Layout | None = None
+
+    @property
+    def recursion(self) -> Recursion:
+        """The model with its method."""
+        return Recursion(self.ssm, self.method)
+
+    @property
+    def state_scaling(self) -> Standardiser:
+        """The scaling of the state: that of the data if the emission is the identity, else none."""
+        if self.ssm.emission is None:
+            return self.scaling.y
+        return Standardiser.identity(self.ssm.x_size, self.ssm.dtype)
+
+    def infer(self, function: Callable[..., Beliefs], series: Series) -> Beliefs:
+        """Filtered or smoothed beliefs, in the units of the data."""
+        found = function(self.ssm, self.scaling.transform_series(series), self.method)
+        log_evidence = self.scaling.y.inverse_log_prob(found.log_evidence, ~jnp.isnan(series.y))
+        return Beliefs(*self._state_moments(found.mean, found.cov), log_evidence, found.weights)
+
+    def forecast(self, series: Series, steps: int, u: Any, dt: Any) -> Prediction:
+        """Beliefs about the observations that follow a series; controls and time steps are in the units of the data."""
+        standard, (u, dt) = self.scaling.transform_series(series), self.transform_future(u, dt)
+        found = forecast(self.ssm, standard, steps, self.method, u=u, dt=dt)
+        parts = partial(self._decompose, standard, steps, u, dt)
+        mean, cov = self.scaling.y.inverse(found.mean), self.scaling.y.inverse_cov(found.cov)
+        return Prediction(mean, cov, *self._state_moments(found.state_mean, found.state_cov), parts, self.layout)
+
+    def measurement_variance(self, steps: int) -> np.ndarray:
+        """Variance of the measurement noise at each step of a forecast, in the units of the data."""
+        # Of a Gaussian likelihood it does not depend on the output.
+        output = Gaussian.certain(jnp.zeros(self.ssm.y_size, self.ssm.dtype))
+        variance = np.asarray(self.ssm.likelihood.conditional_var(output), float) * np.asarray(self.scaling.y.scale, float) ** 2
+        return np.broadcast_to(variance, (steps, variance.size))
+
+    def _decompose(self, standard: Series, steps: int, u: Any, dt: Any) -> Decomposition:
+        found = decompose(self.recursion, standard.record, *future_inputs(self.ssm, standard, steps, u, dt))
+        square = np.asarray(self.scaling.y.scale, float) ** 2
+        parts = (found.epistemic, found.aleatoric, found.measurement)
+        return Decomposition(*(np.asarray(part, float) * square for part in parts))
+
+    def transition(self, x: Array, u: Array | None) -> Transition:
+        """Belief about the next state f(x, w), or x + f(x, w) for a residual model, without process noise."""
+        scaling = self.state_scaling
+        states = scaling.transform(x.astype(scaling.mean.dtype))
+        controls = None if u is None else self.scaling.transform_controls(u)
+        if controls is not None and len(controls) != len(states):
+            raise ValueError(f"u must have {len(states)} rows like x, got {len(controls)}")
+        mean, var = _transition(self.recursion, states, controls)
+        require_answer("the next state", mean, var)
+        return Transition(scaling.inverse(mean), var * scaling.scale[None, :] ** 2)
+
+    def simulate(self, steps: int, key: Any, u: Any, dt: Any) -> tuple[Array, Array]:
+        """States and observations drawn from the model."""
+        u, dt = self.transform_future(u, dt)
+        states, y = simulate(self.ssm, steps, key=key, u=u, dt=dt)
+        return self.state_scaling.inverse(states), self.scaling.y.inverse(y)
+
+    def check(self, standard: Series, steps: int, samples: int) -> GaussianCheck:
+        """Compare the Gaussian forecast of the last steps of a standardised series with futures sampled from the model."""
+        cut = max(len(standard) - steps, 2)
+        past = first_steps(standard, cut)
+        u = None if standard.u is None else standard.u[cut:]
+        dt = standard.dt[cut - 1 :][:steps] if self.ssm.residual else None
+        found = forecast(self.ssm, past, steps, self.method, u=u, dt=dt)
+        inputs = future_inputs(self.ssm, past, steps, u, dt)
+        futures = sample_futures(self.recursion, past.record, *inputs, key=jr.key(self.seed + 1), samples=samples)
+        return compare_with_samples(*(np.asarray(part, float) for part in (found.mean, found.std, futures)))
+
+    def start(self) -> Stream:
+        """A stream before its first observation."""
+        return Stream(self.ssm.initial_belief(), jnp.asarray(0))
+
+    def step(self, stream: Stream, y: np.ndarray, u: np.ndarray | None, dt: np.ndarray) -> tuple[Stream, StreamStep]:
+        """The stream after one observation, and what is known then."""
+        scalings = self.scaling.y, self.scaling.u, self.state_scaling
+        stream, found = _stream_step(self.recursion, *scalings, stream, y, u, dt)
+        require_answer("the stream", *found, advice="the learned system is unstable; train it anew")
+        return stream, StreamStep(*found)
+
+    def transform_future(self, u: Any, dt: Any) -> tuple[Any, Any]:
+        """Future controls and time steps in standardised units."""
+        absent = u is None or (np.size(u) == 0 and self.scaling.u is not None)
+        return None if absent else self.scaling.transform_controls(u), (
+            None if dt is None else self.scaling.transform_time_steps(dt)
+        )
+
+    def _state_moments(self, mean: Array, cov: Array) -> tuple[Array, Array]:
+        return self.state_scaling.inverse(mean), self.state_scaling.inverse_cov(cov)
+
+
+@eqx.filter_jit
+def _transition(recursion: Recursion, states: Array, controls: Array | None) -> tuple[Array, Array]:
+    model = recursion.model
+    network = model.transition.at_mean() if model.weights == "point" else model.transition
+    # At a certain state and for one hidden layer moment matching is exact, whatever the filter uses.
+    method = recursion.method if isinstance(recursion.method, Moments) else Moments()
+
+    def at(x, u):
+        _, found = method.propagate(network, Gaussian.certain(x), u)
+        return (x + found.mean if model.residual else found.mean), found.var
+
+    return jax.vmap(at)(states, controls) if controls is not None else jax.vmap(lambda x: at(x, None))(states)
+
+
+@eqx.filter_jit
+def _stream_step(recursion: Recursion, y_scaling, u_scaling, x_scaling, stream: Stream, y, u, dt) -> tuple[Stream, tuple]:
+    control = None if u is None else u_scaling.transform(u)
+    filtered, _ = recursion.update(stream.belief, y_scaling.transform(y), stream.count)
+    _, following = recursion.move(filtered, control, dt, stream.count)
+    seen = recursion.model.likelihood.predict(recursion.emit(following, stream.count + 1))
+    found = (
+        y_scaling.inverse(seen.mean),
+        y_scaling.inverse_cov(seen.cov),
+        x_scaling.inverse(filtered.mean),
+        x_scaling.inverse_cov(filtered.cov),
+    )
+    return Stream(following, stream.count + 1), found

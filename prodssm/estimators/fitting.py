@@ -1,0 +1,130 @@
+"""How one ensemble member of `ProDSSM` is trained: initialisation, stages, and what is done when training fails."""
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+
+from prodssm.data.frames import Layout
+from prodssm.data.scaling import DataScaling
+from prodssm.data.series import Series
+from prodssm.data.splitting import Split
+from prodssm.estimators.fitted import FittedModel
+from prodssm.methods.base import Method
+from prodssm.models.likelihoods.base import Likelihood
+from prodssm.models.state_space import StateSpaceModel, require_memory
+from prodssm.training.history import History
+from prodssm.training.initialisation import Architecture, linear_start, random_model
+from prodssm.training.recipe import Recipe, stages
+from prodssm.training.series_task import require_scored, train
+
+LINEAR_START_WARM_UP = 0.2  # of the iterations: full steps of Adam would destroy a fitted initialisation
+
+
+@dataclass(frozen=True)
+class MemberFit:
+    """All that the training of one member needs.
+
+    Attributes:
+        architecture: Shape of the model.
+        likelihood: In standardised units.
+        recipe: How to train.
+        method: How channels are found.
+        scaling: The scaling of the data.
+        checkpoint: How the names of checkpoint files begin; None for none.
+        progress: Show a progress bar.
+        layout: The columns of the data frame that the data came from, if it was one.
+    """
+
+    architecture: Architecture
+    likelihood: Likelihood
+    recipe: Recipe
+    method: Method
+    scaling: DataScaling
+    checkpoint: str | None
+    progress: bool
+    layout: Layout | None = None
+
+    def split(self, series: list[Series], validation_data: Any, seed: int) -> Split:
+        """Training and validation data: the user's own choice, or a fraction of the data."""
+        if validation_data is None:
+            found = Split.by_fraction(series, self.recipe.validation, seed)
+        elif self.recipe.validation:
+            raise ValueError(
+                f"validation_data takes the place of a fraction; give Recipe(validation=0), got {self.recipe.validation}"
+            )
+        elif isinstance(validation_data, slice):
+            found = Split.by_slice(series, validation_data)
+        else:
+            found = Split.by_series(series, [self.scaling.transform_series(each) for each in validation_data])
+        require_scored(found.training, found.validation, self.recipe)
+        return found
+
+    def run(self, split: Split, seed: int) -> tuple[StateSpaceModel, History]:
+        """Train one member from this seed."""
+        columns = jnp.concatenate([each.y for each in split.training])
+        model = random_model(self.architecture, columns, self.scaling.controls, self.likelihood, key=jr.key(seed))
+        self._require_memory(model, split.training)
+        recipe = self.recipe
+        if recipe.linear_start and self.architecture.emission == "linear":
+            model = linear_start(model, split.training)
+            recipe = recipe if recipe.warm_up is not None else replace(recipe, warm_up=LINEAR_START_WARM_UP)
+        history = History()
+        for n, (weights, stage) in enumerate(stages(self.architecture.weights, recipe)):
+            model, found = train(
+                model.with_weight_mode(weights),
+                split.training,
+                stage,
+                key=jr.fold_in(jr.key(seed), 0),
+                validation=split.validation,
+                method=self.method.seeded(jr.key(seed)),
+                checkpoint=None if self.checkpoint is None else self.checkpoint + (".fine_tune" if n else ""),
+                progress=self.progress,
+            )
+            history = history.followed_by(found)
+            if found.interrupted:
+                break
+        return model.with_weight_mode(self.architecture.weights), history
+
+    def _require_memory(self, model: StateSpaceModel, series: Sequence[Series]) -> None:
+        """Raise before any work if the beliefs of a batch, which a gradient keeps, exceed memory."""
+        longest = max(len(each) for each in series)
+        length = min(self.recipe.window_length or longest, longest)
+        require_memory(model, length * (self.recipe.batch_size or len(series)), self.method)
+
+
+def fit_members(fit: MemberFit, series: list[Series], validation_data: Any, seeds: Sequence[int]) -> tuple[FittedModel, ...]:
+    """One model per seed. After an interruption the models that are complete are kept, or else the incomplete one."""
+    members: list[FittedModel] = []
+    for n, seed in enumerate(seeds):
+        checkpoint = None if fit.checkpoint is None or n == 0 else f"{fit.checkpoint}.{n}"
+        chosen = fit if checkpoint is None else replace(fit, checkpoint=checkpoint)
+        ssm, history = chosen.run(chosen.split(series, validation_data, seed), seed)
+        method = fit.method.seeded(jr.key(seed))
+        members.append(FittedModel(ssm, fit.scaling, method, seed, history, fit.layout))
+        if history.interrupted:
+            break
+    finite = [each for each in members if not each.history.objective or np.isfinite(each.history.objective).any()]
+    if not finite:
+        raise FloatingPointError(
+            "training never had a finite objective, so nothing was learned: the initial model is unstable on these data, "
+            "or the first steps are too large; give shorter horizons or windows, a smaller learning_rate, another "
+            "random_state, or residual=False"
+        )
+    if len(finite) < len(members):
+        lost = f"{len(members) - len(finite)} of {len(members)}"
+        warnings.warn(f"{lost} models never had a finite objective and were left out", UserWarning, stacklevel=3)
+    complete = [each for each in finite if not each.history.interrupted]
+    return tuple(complete or finite)
+
+
+def warn_of_training(history: History) -> None:
+    """Warn if training ended before it learned anything, or diverged."""
+    if not history.iterations:
+        warnings.warn("interrupted before anything was learned: this is the untrained model", UserWarning, stacklevel=3)
+    elif history.diverged:
+        warnings.warn(f"training: {history.stop_reason}; try a smaller learning_rate", UserWarning, stacklevel=3)

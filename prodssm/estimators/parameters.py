@@ -1,0 +1,93 @@
+"""Nested estimator parameters: `set_params(recipe__learning_rate=...)` replaces the nested object."""
+
+import inspect
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.utils import check_random_state
+
+from prodssm._validation import require_integer
+from prodssm.methods.base import Method, find_method
+from prodssm.models.likelihoods.base import Likelihood
+from prodssm.models.likelihoods.gaussian import GaussianLikelihood
+from prodssm.training.recipe import Recipe
+
+
+def constructor_params(nested: Any) -> dict[str, Any]:
+    """The constructor arguments of a recipe, method or likelihood, by name."""
+    return {name: getattr(nested, name) for name in inspect.signature(type(nested)).parameters}
+
+
+class NestedParameters(BaseEstimator):
+    """An estimator whose `recipe`, `method` and `likelihood` are immutable objects with parameters of their own.
+
+    scikit-learn discards what a nested `set_params` returns, so the estimator replaces the nested object itself; where it is
+    None or a name, the default object of that name is meant.
+    """
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """The parameters, with those of nested objects as `recipe__learning_rate` if `deep`."""
+        found = super().get_params(deep=False)
+        if deep:
+            try:
+                inner_objects = self._nested()
+            except (TypeError, ValueError):  # an unknown method; `fit` says so
+                return found
+            for name, nested in inner_objects.items():
+                found |= {f"{name}__{inner}": value for inner, value in constructor_params(nested).items()}
+        return found
+
+    def set_params(self, **params: Any) -> "NestedParameters":
+        """Set parameters; `recipe__learning_rate=0.1` replaces the recipe by one with that learning rate."""
+        changes: dict[str, dict[str, Any]] = {}
+        for name in [name for name in params if "__" in name]:
+            outer, inner = name.split("__", 1)
+            changes.setdefault(outer, {})[inner] = params.pop(name)
+        super().set_params(**params)
+        for outer, inner in changes.items():
+            nested = self._nested().get(outer)
+            if nested is None:
+                raise ValueError(f"{outer!r} has no nested parameters; those that have are {', '.join(self._nested())}")
+            known = constructor_params(nested)
+            unknown = [name for name in inner if name not in known]
+            if unknown:
+                raise ValueError(f"{outer} has no parameter {unknown[0]!r}; it has {', '.join(known) or 'none'}")
+            changed = replace(nested, **inner) if isinstance(nested, Recipe) else type(nested)(**(known | inner))
+            setattr(self, outer, changed)
+        return self
+
+    def _nested(self) -> dict[str, Any]:
+        """The objects behind nested parameters."""
+        given: Any = self
+        return {
+            "recipe": Recipe() if given.recipe is None else given.recipe,
+            "method": find_method(given.method),
+            "likelihood": GaussianLikelihood() if given.likelihood is None else given.likelihood,
+        }
+
+    def _checked_recipe(self, defaults: Recipe) -> Recipe:
+        given: Any = getattr(self, "recipe")  # noqa: B009
+        if given is not None and not isinstance(given, Recipe):
+            raise TypeError(f"recipe must be a prodssm.Recipe or None, got {type(given).__name__}")
+        return (given or Recipe()).filled(defaults)
+
+    def _checked_likelihood(self) -> Likelihood:
+        given: Any = getattr(self, "likelihood")  # noqa: B009
+        if given is None:
+            return GaussianLikelihood()
+        if not isinstance(given, Likelihood):
+            raise TypeError(f"likelihood must be a prodssm likelihood or None, got {type(given).__name__}")
+        return given
+
+    def _checked_method(self) -> Method:
+        return find_method(getattr(self, "method"))  # noqa: B009
+
+
+def seed_of(random_state: Any) -> int:
+    """The seed that a `random_state` stands for: an integer itself, else one drawn from it."""
+    if isinstance(random_state, int | np.integer) and not isinstance(random_state, bool):
+        require_integer("random_state", random_state, least=0)
+        return int(random_state)
+    return int(check_random_state(random_state).randint(2**31 - 1))

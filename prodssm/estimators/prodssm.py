@@ -1,0 +1,338 @@
+"""`ProDSSM`: the estimator that standardises, trains, filters, smooths, forecasts and saves a state-space model."""
+
+import os
+import warnings
+from collections.abc import Callable, Sequence
+from functools import reduce
+from typing import Any
+
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+from jaxtyping import Array
+from sklearn.exceptions import NotFittedError
+
+from prodssm._validation import as_array, plain, require_finite, require_integer
+from prodssm.data.frames import Layout, from_frames, layout_of, values_from
+from prodssm.data.scaling import DataScaling
+from prodssm.data.series import Series, as_series_list
+from prodssm.estimators.ensemble import mix_beliefs, mix_predictions, mix_transitions, stacked
+from prodssm.estimators.fitted import FittedModel
+from prodssm.estimators.fitting import MemberFit, fit_members, warn_of_training
+from prodssm.estimators.parameters import NestedParameters, seed_of
+from prodssm.estimators.results import Prediction, Transition, output_names
+from prodssm.estimators.streaming import Streaming
+from prodssm.methods.base import Method
+from prodssm.models.filtering import Beliefs, filter_states
+from prodssm.models.likelihoods.base import Likelihood
+from prodssm.models.likelihoods.gaussian import GaussianLikelihood
+from prodssm.models.smoothing import smooth_states
+from prodssm.models.state_space import StateSpaceModel
+from prodssm.scoring.diagnostics import GaussianCheck
+from prodssm.training.history import History
+from prodssm.training.initialisation import Architecture
+from prodssm.training.recipe import SERIES_RECIPE, Recipe
+
+CHECK_STEPS, CHECK_SAMPLES = 20, 400  # of the check of the Gaussian assumption at the end of a fit
+
+
+class ProDSSM(Streaming, NestedParameters):
+    """A probabilistic deep state-space model: learned dynamics with uncertain weights, and inference without sampling.
+
+    Time: the initial belief is about the state at the first observation. At every step the model conditions on `y[t]`, then
+    moves to `t + 1` under the control `u[t]`.
+
+    Args:
+        latent_dim: Number of states; None takes the number of outputs.
+        hidden: Hidden layer sizes of the transition network; () is a linear model.
+        activation: Its activation, by name or any elementwise function.
+        weights: "local" (redrawn at every step), "global" (drawn once) or "point" (no uncertainty).
+        residual: Learn x + dt f(x) instead of f(x); needed for irregular time stamps.
+        process_noise: "constant", or hidden sizes of a network for a variance that depends on state and control.
+        emission: "identity", "linear", or hidden sizes of a network.
+        measurement_noise: Variance (one number or one per output, in units of the data squared); None learns it. Shorthand for
+            `likelihood=GaussianLikelihood(variance)`; give one of the two.
+        likelihood: The distribution of an observation given the emission's output; None is Gaussian.
+        method: "moments" (closed form), "linearised" (EKF), "unscented" (UKF), "cubature", "sampled" (Monte Carlo), or a method
+            with parameters such as `Moments(order=2)`.
+        recipe: How to train, a `Recipe`; what is None in it is the default (docs/recipe.md).
+        n_estimators: Number of models, trained from the seeds `random_state`, `random_state + 1`, ...; their forecast is the
+            mixture, which is wider where they differ.
+        checkpoint: How the names of the files begin that an interrupted fit resumes from. They belong to one fit to one data
+            set.
+        progress: Show a progress bar.
+        random_state: Seed of all randomness.
+
+    Attributes:
+        members_: The trained models, each a `FittedModel`.
+        ssm_: The `StateSpaceModel` of the first of them, in standardised units.
+        history_: What training recorded, member after member.
+        check_: A check of the Gaussian assumption on the training data; None if the model was loaded from a file.
+        scaling_: The scaling of the data.
+        layout_: The columns of the data frame that it was fitted to; None if it was none.
+        output_names_: Names of the outputs: its columns, else y0, y1, ...
+
+    Example:
+        >>> y = np.sin(0.3 * np.arange(60))
+        >>> recipe = Recipe(iterations=5)
+        >>> model = ProDSSM(hidden=(), residual=True, latent_dim=2, emission="linear", recipe=recipe, progress=False)
+        >>> model.fit(y).forecast(y, steps=10).mean.shape
+        (10, 1)
+    """
+
+    def __init__(
+        self,
+        latent_dim: int | None = None,
+        hidden: Sequence[int] = (50,),
+        activation: Any = "relu",
+        weights: str = "local",
+        residual: bool = False,
+        process_noise: str | Sequence[int] = "constant",
+        emission: str | Sequence[int] = "identity",
+        measurement_noise: Any = None,
+        likelihood: Likelihood | None = None,
+        method: str | Method = "moments",
+        recipe: Recipe | None = None,
+        n_estimators: int = 1,
+        checkpoint: str | os.PathLike[str] | None = None,
+        progress: bool = True,
+        random_state: Any = 0,
+    ):
+        """Store the parameters as they are; `fit` checks them."""
+        self.latent_dim, self.hidden, self.activation, self.weights = latent_dim, hidden, activation, weights
+        self.residual, self.process_noise, self.emission = residual, process_noise, emission
+        self.measurement_noise, self.likelihood = measurement_noise, likelihood
+        self.method, self.recipe, self.n_estimators = method, recipe, n_estimators
+        self.checkpoint, self.progress, self.random_state = checkpoint, progress, random_state
+
+    # ------------------------------------------------------------------ training
+
+    def fit(self, data: Any, y: Any = None, *, validation_data: Any = None) -> "ProDSSM":
+        """Learn from one or many series: an array (time, y), a `Series`, a data frame, or a list of these.
+
+        A data frame has one column per output; `prodssm.frames.series_of` reads one that also has controls, time stamps or
+        several series. Later frames must have the same columns, in any order.
+
+        Ctrl-C ends training and keeps the best model so far.
+
+        Args:
+            data: What to learn from.
+            y: Ignored; scikit-learn passes it.
+            validation_data: What early stopping is based on, in place of a fraction `Recipe(validation=...)` of the data: other
+                series, or a slice of the time steps of each series, such as `slice(100, 150)`, which is not trained on.
+        """
+        _require_no_target(y)
+        vars(self).pop("members_", None)  # a fit that fails must not leave old weights with a new scaling
+        if not isinstance(self.residual, bool | np.bool_):
+            raise TypeError(f"residual must be True or False, got {self.residual!r}")
+        recipe, method = self._checked_recipe(SERIES_RECIPE), self._checked_method()
+        if recipe.prior_weight == "auto":
+            raise ValueError("prior_weight='auto' is for DeepStochasticRegressor; give a number")
+        likelihood = self._checked_likelihood()
+        require_integer("n_estimators", self.n_estimators, least=1)
+        seed = seed_of(self.random_state)
+        self.layout_ = layout_of(data)
+        series = self._series(data)
+        self.scaling_ = DataScaling.fit(series, regular=not self.residual, standardise=likelihood.standardiser)
+        series = [self.scaling_.transform_series(each) for each in series]
+        if validation_data is not None and not isinstance(validation_data, slice):
+            validation_data = self._validation_series(validation_data)
+        architecture, likelihood = self._architecture(self.scaling_.outputs), likelihood.for_data(self.scaling_.y)
+        if recipe.objective == "bound":
+            _require_positive_noise(likelihood)
+        checkpoint = None if self.checkpoint is None else os.fspath(self.checkpoint)
+        fit = MemberFit(architecture, likelihood, recipe, method, self.scaling_, checkpoint, self.progress, self.layout_)
+        self.members_ = fit_members(fit, series, validation_data, seeds=range(seed, seed + self.n_estimators))
+        warn_of_training(self.history_)
+        self._check_gaussian(series)
+        return self
+
+    def _architecture(self, y_size: int) -> Architecture:
+        return Architecture(
+            latent_dim=y_size if self.latent_dim is None else plain(self.latent_dim),
+            hidden=plain(self.hidden),
+            activation=self.activation,
+            weights=self.weights,
+            residual=bool(self.residual),
+            process_noise=plain(self.process_noise),
+            emission=plain(self.emission),
+        ).check(y_size)
+
+    def _checked_likelihood(self) -> Likelihood:
+        if self.measurement_noise is None:
+            return super()._checked_likelihood()
+        if self.likelihood is not None:
+            raise ValueError("give either measurement_noise or likelihood, not both")
+        try:
+            return GaussianLikelihood(self.measurement_noise)
+        except (TypeError, ValueError) as error:
+            raise type(error)(f"measurement_noise: {error}") from error
+
+    def _validation_series(self, data: Any) -> list[Series]:
+        try:
+            series = self._series(data)
+            for each in series:
+                self.scaling_.transform_series(each)
+            return series
+        except (TypeError, ValueError) as error:
+            raise type(error)(f"validation_data: {error}") from error
+
+    def _check_gaussian(self, series: list[Series]) -> None:
+        """A small check of the Gaussian assumption; a disagreement is a warning."""
+        longest = max(series, key=len)
+        steps = min(CHECK_STEPS, len(longest) // 2)
+        self.check_: GaussianCheck | None = self.members_[0].check(longest, max(steps, 1), CHECK_SAMPLES)
+        if not self.check_.holds:
+            warnings.warn(self.check_.verdict, UserWarning, stacklevel=3)
+
+    # ------------------------------------------------------------------ inference
+
+    def filter(self, data: Any) -> Beliefs:
+        """Filtered beliefs about the state: `.mean` (time, x), `.cov`, `.std`, `.log_likelihood`.
+
+        With several models the evidence is that of their mixture. If the emission is the identity the states are its moments,
+        else those of the first model: latent coordinates differ between models.
+        """
+        return self._infer(filter_states, data)
+
+    def smooth(self, data: Any) -> Beliefs:
+        """Smoothed beliefs about the state at each time given all observations; with several models as for `filter`."""
+        return self._infer(smooth_states, data)
+
+    def _infer(self, function: Callable[..., Beliefs], data: Any) -> Beliefs:
+        series = self._one(data)
+        found = [member.infer(function, series) for member in self.members_]
+        return mix_beliefs(found, same_states=self.ssm_.emission is None)
+
+    def forecast(self, data: Any, steps: int, u: Any = None, dt: Any = None) -> Prediction:
+        """Beliefs about the observations that follow a series.
+
+        Args:
+            data: The past: an array (time, y), a `Series` or a data frame.
+            steps: Number of observations ahead.
+            u: Future controls, (steps, u); `u[k]` acts after the k-th forecast, so the last row may be left out.
+            dt: Future time steps, (steps,); `dt[k]` leads to the k-th forecast. The last one of the series if not given.
+
+        Returns:
+            `.mean`, `.cov`, `.std`, `.interval(0.95)`, `.quantile(0.5)`, `.log_prob(y)`, `.decompose()`, `.to_frame()`.
+        """
+        series, u = self._one(data), self._controls(u)
+        members = self.members_  # those of now, whatever is fitted before `decompose` is called
+        ahead = [member.forecast(series, steps, u, dt) for member in members]
+        modes = [member.ssm.weights for member in members]
+        return mix_predictions(ahead, lambda: stacked([member.measurement_variance(steps) for member in members]), modes)
+
+    def transition(self, x: Any, u: Any = None) -> Transition:
+        """Belief about the next state f(x, w) at states x, (n, x), with the learned weights and without process noise.
+
+        For a residual model it is x + f(x, w), one typical time step later. With several models as for `filter`.
+        """
+        self._require_fit()
+        x = as_array("x", x, ndim=2)
+        if x.shape[1] != self.ssm_.x_size:
+            raise ValueError(f"x must have {self.ssm_.x_size} columns, one per state, got shape {x.shape}")
+        require_finite("x", x)
+        self.scaling_.require_controls(u)
+        u = self._controls(u)
+        chosen = self.members_ if self.ssm_.emission is None else self.members_[:1]
+        return mix_transitions([member.transition(x, u) for member in chosen])
+
+    def simulate(self, steps: int, key: Any, u: Any = None, dt: Any = None) -> tuple[Array, Array]:
+        """States (steps, x) and observations (steps, y) drawn from the model, or from a random one of several."""
+        self._require_fit()
+        count = len(self.members_)
+        chosen = 0 if count == 1 else int(jr.randint(jr.fold_in(key, 1), (), 0, count))
+        return self.members_[chosen].simulate(steps, key, self._controls(u), dt)
+
+    def score(self, data: Any, y: Any = None) -> float:
+        """Mean log predictive density per observed value, one step ahead; the first time step of a series is not scored."""
+        _require_no_target(y)
+        self._require_fit()
+        total, count = 0.0, 0
+        for series in self._series(data):
+            total += float(self.filter(series).log_evidence[1:].sum())
+            count += int((~jnp.isnan(series.y[1:])).sum())
+        if not count:
+            raise ValueError("data must have observations after the first of a series, to be scored")
+        return total / count
+
+    def check(self, data: Any, steps: int = 20, samples: int = 1000) -> GaussianCheck:
+        """Check the Gaussian assumption: the deterministic forecast against futures sampled from the same model.
+
+        It says nothing about whether the model fits the data. With several models the first one is checked.
+
+        Args:
+            data: A series; the forecast is of its last `steps` observations, so that their controls are known.
+            steps: Number of steps ahead.
+            samples: Number of sampled futures.
+
+        Returns:
+            Differences per step and output, and a `.verdict` in words.
+        """
+        require_integer("steps", steps, least=1)
+        require_integer("samples", samples, least=10)
+        series = self._one(data)
+        if len(series) < steps + 2:
+            raise ValueError(f"data must have at least {steps + 2} observations for {steps} steps, got {len(series)}")
+        return self.members_[0].check(self.scaling_.transform_series(series), steps, samples)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the fitted model to one safetensors file, see `prodssm.load`."""
+        from prodssm.estimators.persistence import save_prodssm
+
+        self._require_fit()
+        save_prodssm(self, path)
+
+    # ------------------------------------------------------------------ fitted attributes and data
+
+    members_: tuple[FittedModel, ...]
+
+    def __sklearn_is_fitted__(self) -> bool:
+        """Whether `fit` has come to its end."""
+        return hasattr(self, "members_")
+
+    def _require_fit(self) -> None:
+        if not hasattr(self, "members_"):
+            raise NotFittedError("this ProDSSM is not fitted yet: call fit(data) first")
+
+    @property
+    def ssm_(self) -> StateSpaceModel:
+        """The state-space model of the first member, in standardised units."""
+        return self.members_[0].ssm
+
+    @property
+    def history_(self) -> History:
+        """What training recorded, member after member."""
+        return reduce(History.followed_by, (member.history for member in self.members_))
+
+    @property
+    def output_names_(self) -> tuple[str, ...]:
+        """Names of the outputs: the columns of the frame that was fitted, else y0, y1, ..."""
+        return output_names(self.layout_, self.scaling_.outputs)
+
+    def _series(self, data: Any) -> list[Series]:
+        """The data as a list of series, the columns of frames in the order of fit."""
+        layout: Layout | None = self.layout_
+        return as_series_list(from_frames(data, layout))
+
+    def _one(self, data: Any) -> Series:
+        self._require_fit()
+        series = self._series(data)
+        if len(series) != 1:
+            raise ValueError(f"data must be one series here, got {len(series)}; call this once for each")
+        return series[0]
+
+    def _controls(self, u: Any) -> Any:
+        """Controls as a matrix, by the names of fit if they have names."""
+        return values_from("u", u, () if self.layout_ is None else self.layout_.controls)
+
+
+def _require_no_target(y: Any) -> None:
+    if y is not None:
+        raise ValueError("y must be None: observations and controls come together as data, see prodssm.Series(y, u)")
+
+
+def _require_positive_noise(likelihood: Likelihood) -> None:
+    variance = getattr(likelihood, "variance", None)
+    if variance is not None and not (np.asarray(variance) > 0).all():
+        raise ValueError("measurement_noise must be positive for objective='bound', which divides by it; got zero")

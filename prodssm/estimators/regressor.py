@@ -1,0 +1,336 @@
+"""`DeepStochasticRegressor`: deep stochastic layers with predictive variances, in scikit-learn's conventions."""
+
+import os
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial, reduce
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+from jaxtyping import Float, PRNGKeyArray
+from sklearn.base import RegressorMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from prodssm._validation import plain, require_integer
+from prodssm.beliefs.mixture import mixture_log_prob, mixture_moments
+from prodssm.data.rows import Rows
+from prodssm.data.scaling import Standardiser
+from prodssm.estimators.parameters import NestedParameters
+from prodssm.estimators.selection import (
+    CHOOSING_MEMBERS,
+    DEFAULT_PRIOR_WEIGHT,
+    PRIOR_WEIGHTS,
+    Trial,
+    best_prior_weight,
+)
+from prodssm.methods.base import Method, require_weight_mode
+from prodssm.methods.moments import Moments
+from prodssm.models.likelihoods.base import Likelihood
+from prodssm.models.regression import ROWS_PER_CHUNK, LayerStack, gaussian_log_probs, predict_rows
+from prodssm.models.state_space import StateSpaceModel
+from prodssm.networks.activations import find_activation
+from prodssm.training.history import History, StopReason
+from prodssm.training.initialisation import regression_model, require_sizes
+from prodssm.training.loop import maximise
+from prodssm.training.recipe import SERIES_RECIPE, Recipe, Stage, stages
+from prodssm.training.regression_task import RegressionTask
+
+ITERATIONS = 3000  # at least, by default
+PASSES = 50  # over all rows, if that is more
+MOST_VALIDATION_ROWS = 1000  # more would cost time and hardly change the score
+FEWEST_ROWS = 10  # that are split into training and validation rows
+ROWS_RECIPE = replace(SERIES_RECIPE, prior_weight="auto", batch=32, validation=0.2, fine_tune=200)
+SERIES_ONLY = ("warm_up", "variance_rate", "objective", "horizons", "stride", "window", "validation_horizons")
+SERIES_ONLY += ("calibrate", "linear_start")
+
+
+class _InterruptedError(Exception):
+    """Training was interrupted by the user."""
+
+    def __init__(self, trial: Trial):
+        self.trial = trial
+
+
+class DeepStochasticRegressor(RegressorMixin, NestedParameters):
+    r"""Deep stochastic layers: the inputs are a state, which moves by $x + f(x, w)$ with noise a few times, then emits y.
+
+    The network's weights are uncertain, and mean and variance of every prediction are found in closed form. Inputs and targets
+    are standardised inside. Follows scikit-learn's conventions: use it in a `Pipeline`, `GridSearchCV` or `cross_val_score`.
+
+    Args:
+        hidden: Hidden layer sizes of the network f; () is a linear map.
+        noise_hidden: Hidden layer sizes of the network of the process noise variances.
+        steps: Number of transitions; they share the weights' distribution.
+        activation: By name, or any elementwise function.
+        weights: "local" (redrawn at every step), "global" (drawn once) or "point" (no uncertainty: a plain DSSM).
+        likelihood: The distribution of a target given the emission's output; None is Gaussian with learned variance.
+        method: How channels are found, a name or a method. "sampled" propagates particles. A higher order of `Moments` is more
+            exact and slower, and predicted validation rows no better (docs/results.md).
+        recipe: How to train, a `Recipe`; what is None in it is the default: 3000 iterations, or 50 passes over the rows, with a
+            patience of a fifth of them. With `prior_weight="auto"` the first two members choose between 0.1, 0.3 and 1 on
+            their validation rows. Settings of series (horizons, windows) are refused.
+        n_estimators: Number of models, whose mixture predicts. Each has other validation rows and another start; where they
+            differ, the mixture is wider.
+        checkpoint: How the names of the files begin that an interrupted fit resumes from; every run of every member has one.
+            They belong to one fit to one set of rows: leave it None in `cross_val_score` and `GridSearchCV`.
+        progress: Show a progress bar.
+        random_state: Seed of all randomness.
+
+    Attributes:
+        ssms_: The trained models, one `StateSpaceModel` per member, in standardised units.
+        prior_weight_: The weight of the hyper-prior that was used.
+        n_iter_: Iterations of all members together.
+        history_: What training recorded, member after member.
+        trials_: All runs: pairs of a prior weight and a history.
+        n_features_in_: Number of inputs.
+
+    Example:
+        >>> X = np.linspace(-1, 1, 20)[:, None]
+        >>> recipe = Recipe(prior_weight=0.1, validation=0.0, iterations=25)
+        >>> reg = DeepStochasticRegressor(hidden=(), steps=1, recipe=recipe)
+        >>> mean, std = reg.fit(X, 3 * X[:, 0]).predict(X, return_std=True)
+        >>> mean.shape, bool((std > 0).all())
+        ((20,), True)
+    """
+
+    n_features_in_: int
+    feature_names_in_: np.ndarray
+
+    def __init__(
+        self,
+        hidden: Sequence[int] = (40,),
+        noise_hidden: Sequence[int] = (10,),
+        steps: int = 5,
+        activation: Any = "relu",
+        weights: str = "local",
+        likelihood: Likelihood | None = None,
+        method: str | Method = Moments(order=1),  # noqa: B008 - immutable
+        recipe: Recipe | None = None,
+        n_estimators: int = 5,
+        checkpoint: str | os.PathLike[str] | None = None,
+        progress: bool = False,
+        random_state: Any = 0,
+    ):
+        """Store the parameters as they are; `fit` checks them."""
+        self.hidden, self.noise_hidden, self.steps, self.activation = hidden, noise_hidden, steps, activation
+        self.weights, self.likelihood, self.method, self.recipe = weights, likelihood, method, recipe
+        self.n_estimators, self.checkpoint = n_estimators, checkpoint
+        self.progress, self.random_state = progress, random_state
+
+    def __sklearn_tags__(self) -> Any:
+        """What scikit-learn may expect: also several targets."""
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        return tags
+
+    def __sklearn_is_fitted__(self) -> bool:
+        """Whether `fit` has come to its end."""
+        return hasattr(self, "ssms_")
+
+    # ------------------------------------------------------------------ training
+
+    def fit(self, X: Any, y: Any) -> "DeepStochasticRegressor":
+        """Learn from inputs (n, features) and targets (n,) or (n, targets). Ctrl-C keeps the members that are complete."""
+        x, y, recipe = self._prepare(X, y)
+        validation = self._validation_rows(len(x), recipe)
+        weights = self._prior_weights(recipe, validation)
+        first, *later = stages(self.weights, recipe)
+        tried: dict[float, list[list[Trial]]] = {weight: [] for weight in weights}  # member by member, stage by stage
+        self.trials_: list[tuple[float, History]] = []
+        stopped = None
+        try:
+            for n in range(self.n_estimators):
+                rows, start = self._member(n, x, y, validation)
+                choosing = n < CHOOSING_MEMBERS and len(weights) > 1
+                for weight in weights if choosing else (best_prior_weight(tried),):
+                    tried[weight].append([self._run(start, rows, first, weight, f".{n}.{weight}")])
+            for n, trials in enumerate(tried[best_prior_weight(tried)] if later else ()):
+                rows, _ = self._member(n, x, y, validation)
+                for stage in later:
+                    before = trials[-1]
+                    suffix = f".{n}.{before.prior_weight}.fine_tune"
+                    trials.append(self._run(before.model, rows, stage, before.prior_weight, suffix))
+        except _InterruptedError as interruption:
+            stopped = StopReason.INTERRUPTED
+            if not any(tried.values()):  # an incomplete member is better than none
+                tried[interruption.trial.prior_weight].append([interruption.trial])
+        self.prior_weight_ = best_prior_weight(tried)
+        members = tried[self.prior_weight_]
+        history = reduce(History.followed_by, (trial.history for trials in members for trial in trials))
+        self.history_ = replace(history, stop_reason=stopped or history.stop_reason)
+        self.n_iter_ = sum(self.history_.iterations[-1:])
+        if self.history_.diverged:
+            warnings.warn(f"training: {self.history_.stop_reason}; try a smaller learning_rate", UserWarning, stacklevel=2)
+        self.ssms_ = tuple(trials[-1].model for trials in members)
+        return self
+
+    def _prepare(self, X: Any, y: Any) -> tuple[np.ndarray, np.ndarray, Recipe]:
+        """Checked rows in standardised units and random order, and the recipe for them."""
+        vars(self).pop("ssms_", None)  # a fit that fails must not leave old weights with a new scaling
+        self._require_parameters()
+        self._rows_recipe(1)
+        X, y = validate_data(self, X, y, dtype=np.float64, multi_output=True, y_numeric=True)
+        recipe = self._rows_recipe(len(X))
+        self._y_ndim, targets = y.ndim, _targets(y)
+        self._x_scaling, self._y_scaling = Standardiser.fit_numpy(X), Standardiser.fit_numpy(targets)
+        self._seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        self._stack = LayerStack(plain(self.steps), self._checked_method())
+        order = np.random.default_rng(self._seed).permutation(len(X))
+        return self._x_scaling.transform(X)[order], self._y_scaling.transform(targets)[order], recipe
+
+    def _require_parameters(self) -> None:
+        find_activation(self.activation)
+        require_weight_mode(self.weights)
+        for name in ("hidden", "noise_hidden"):
+            require_sizes(name, plain(getattr(self, name)))
+        for name in ("steps", "n_estimators"):
+            require_integer(name, getattr(self, name), least=1)
+        self._checked_likelihood()
+        self._checked_method()
+
+    def _rows_recipe(self, rows: int) -> Recipe:
+        """The recipe for so many rows."""
+        given = self.recipe or Recipe()
+        if isinstance(given, Recipe):
+            refused = [name for name in SERIES_ONLY if getattr(given, name) is not None]
+            if refused:
+                raise ValueError(f"{refused[0]} is a setting of series; a regressor has none, leave it None")
+        known = self._checked_recipe(replace(ROWS_RECIPE, iterations=ITERATIONS, patience=1))
+        default = max(ITERATIONS, -(-PASSES * rows // (known.batch_size or rows)))
+        iterations = default if given.iterations is None else known.iterations
+        assert iterations is not None
+        patience = max(1, iterations // 5) if given.patience is None else known.patience
+        return replace(known, iterations=iterations, patience=patience if known.validation else iterations + 1)
+
+    def _validation_rows(self, rows: int, recipe: Recipe) -> int:
+        """How many rows each member does not train on."""
+        if rows < FEWEST_ROWS or not recipe.validation:
+            return 0
+        return min(max(1, round(recipe.validation * rows)), rows - 1, MOST_VALIDATION_ROWS)
+
+    def _prior_weights(self, recipe: Recipe, validation: int) -> tuple[float, ...]:
+        """The candidates for the weight of the hyper-prior."""
+        if self.weights == "point":
+            return (0.0,)  # point weights have no prior
+        if recipe.prior_weight != "auto":
+            return (float(recipe.prior_weight),)  # type: ignore[arg-type]
+        return PRIOR_WEIGHTS if validation else (DEFAULT_PRIOR_WEIGHT,)
+
+    def _member(self, n: int, x: np.ndarray, y: np.ndarray, validation: int) -> tuple[Rows, StateSpaceModel]:
+        """Training and validation rows of the n-th member, and its initial model."""
+        begin = n * len(x) // self.n_estimators
+        x, y = np.roll(x, -begin, axis=0), np.roll(y, -begin, axis=0)
+        training = len(x) - validation
+        return Rows.padded(x, y, validation), self._initial_model(x[:training], y[:training], key=self._key(0, n))
+
+    def _initial_model(self, x: np.ndarray, y: np.ndarray, *, key: PRNGKeyArray) -> StateSpaceModel:
+        parts = self._y_scaling.mean, self._y_scaling.scale
+        scaling = Standardiser(*(jnp.asarray(part, jnp.result_type(float)) for part in parts))
+        likelihood = self._checked_likelihood().for_data(scaling)
+        sizes = plain(self.hidden), plain(self.noise_hidden)
+        return regression_model(*sizes, self.activation, self.weights, likelihood, x, y, key=key)
+
+    def _run(self, model: StateSpaceModel, rows: Rows, stage: Stage, weight: float, suffix: str) -> Trial:
+        """One stage of training with one prior weight."""
+        mode, recipe = stage
+        model = model.with_weight_mode(mode)
+        chosen = replace(recipe, prior_weight=weight)
+        task, parameters = RegressionTask.of(model, rows, chosen, self._stack, key=self._key(2))
+        best, history = maximise(
+            task,
+            parameters,
+            key=self._key(1),
+            checkpoint=None if self.checkpoint is None else f"{os.fspath(self.checkpoint)}{suffix}",
+            progress=self.progress,
+        )
+        self.trials_.append((weight, history))
+        trial = Trial(weight, eqx.combine(best, model).with_weight_mode(self.weights), history)
+        if history.interrupted:
+            raise _InterruptedError(trial)
+        return trial
+
+    def _key(self, *purpose: int) -> PRNGKeyArray:
+        """Randomness: 0 of the initial model of a member, 1 of training, 2 of predictions."""
+        return reduce(jr.fold_in, purpose, jr.key(self._seed))
+
+    # ------------------------------------------------------------------ predictions
+
+    def predict(self, X: Any, return_std: bool = False, return_cov: bool = False) -> Any:
+        """Means of the targets, and their uncertainty, measurement noise included.
+
+        Args:
+            X: Inputs, (n, features).
+            return_std: Also return standard deviations, of the shape of the means.
+            return_cov: Also return covariances between the targets of a row, (n, targets, targets).
+
+        Returns:
+            Means, (n,) or (n, targets) as in `fit`; or a pair.
+        """
+        if return_std and return_cov:
+            raise ValueError("return_std and return_cov must not both be True: the variances are the covariances' diagonal")
+        check_is_fitted(self)
+        mean, cov = mixture_moments(*self._beliefs(np.asarray(validate_data(self, X, reset=False, dtype=np.float64))))
+        mean, cov = self._y_scaling.inverse(mean), self._y_scaling.inverse_cov(cov)
+        if return_cov:
+            return self._as_given(mean), cov
+        std = np.sqrt(np.diagonal(cov, axis1=1, axis2=2))
+        return (self._as_given(mean), self._as_given(std)) if return_std else self._as_given(mean)
+
+    def log_prob(self, X: Any, y: Any) -> Float[np.ndarray, " n"]:
+        """Log density of the targets of each row under the mixture of all members, in the units of the data."""
+        check_is_fitted(self)
+        X, y = validate_data(self, X, y, reset=False, dtype=np.float64, multi_output=True, y_numeric=True)
+        targets = _targets(y)
+        size = self.ssms_[0].y_size
+        if targets.shape[1] != size:
+            raise ValueError(f"y must have {size} targets like that of fit, got {targets.shape[1]}")
+        with np.errstate(over="ignore"):  # an overflowing target has zero density
+            standard = self._y_scaling.transform(targets).astype(self.ssms_[0].dtype)
+        each = [_in_chunks(gaussian_log_probs, mean, cov, standard) for mean, cov in zip(*self._beliefs(X), strict=True)]
+        return mixture_log_prob(np.stack(each)) - np.log(self._y_scaling.scale).sum()
+
+    def _beliefs(self, X: Float[np.ndarray, "n x"]) -> tuple[Float[np.ndarray, "m n y"], Float[np.ndarray, "m n y y"]]:
+        """Means and covariances of each member in standardised units."""
+        with np.errstate(over="ignore"):  # found below
+            x = self._x_scaling.transform(X).astype(self.ssms_[0].dtype)
+        rule = partial(predict_rows, stack=self._stack, key=self._key(2))
+        found = [_in_chunks(lambda rows, ssm=ssm: rule(ssm, x=rows), x) for ssm in self.ssms_]
+        mean, cov = (np.stack([member[part] for member in found]) for part in (0, 1))
+        if not (np.isfinite(mean).all() and np.isfinite(cov).all()):
+            raise FloatingPointError(
+                "a prediction overflows: X is too far from that of fit, or the trained layers are unstable"
+            )
+        return mean, cov
+
+    def _as_given(self, columns: Float[np.ndarray, "n y"]) -> np.ndarray:
+        """In the shape that the targets had in `fit`."""
+        return columns[:, 0] if self._y_ndim == 1 else columns
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the fitted model to one safetensors file, see `prodssm.load`."""
+        from prodssm.estimators.persistence import save_regressor
+
+        check_is_fitted(self)
+        save_regressor(self, path)
+
+
+def _in_chunks(function: Callable[..., Any], *columns: np.ndarray) -> Any:
+    """A function of rows in chunks of equal length, so that another number of rows triggers no recompilation."""
+    count, dtype = len(columns[0]), columns[-1].dtype
+    room = -count % ROWS_PER_CHUNK
+    full = [np.pad(each.astype(dtype), ((0, room), *((0, 0),) * (each.ndim - 1)), mode="edge") for each in columns]
+    starts = range(0, count, ROWS_PER_CHUNK)
+    found = [function(*(jnp.asarray(each[n : n + ROWS_PER_CHUNK]) for each in full)) for n in starts]
+    return jax.tree.map(lambda *parts: np.concatenate([np.asarray(part, float) for part in parts])[:count], *found)
+
+
+def _targets(y: Any) -> Float[np.ndarray, "n y"]:
+    """Targets as columns of numbers."""
+    columns = np.asarray(y.toarray() if hasattr(y, "toarray") else y, float)
+    return columns[:, None] if columns.ndim == 1 else columns

@@ -1,0 +1,1 @@
+"""Plots of forecasts, states, training curves and calibration."""

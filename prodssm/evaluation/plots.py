@@ -1,0 +1,245 @@
+"""Plots of forecasts, states, transitions, training curves and calibration.
+
+Each function draws on the given axes, or on new ones, and returns them. Bands are central 95 % intervals. Requires matplotlib
+(`pip install 'prodssm[plot]'`).
+"""
+
+from typing import Any
+
+import numpy as np
+from scipy import special
+
+from prodssm._validation import require_integer
+from prodssm.data.frames import central_interval, from_frames
+from prodssm.data.series import Series
+from prodssm.scoring.diagnostics import MEAN_TOLERANCE, STD_TOLERANCE, GaussianCheck
+
+PROBABILITY = 0.95
+
+
+def plot_forecast(
+    prediction: Any, history: Any = None, output: int | str | None = None, ax: Any = None, *, last: int | None = None
+) -> Any:
+    """Plot a forecast with its band, and the observations before it.
+
+    Args:
+        prediction: Result of `ProDSSM.forecast` or `prodssm.forecast`.
+        history: Observations before the forecast: an array (time, y), a `Series` or a data frame.
+        output: Output to draw, by index or name; all outputs if not given.
+        ax: Axes to draw on.
+        last: Number of last time steps of the history to draw; all of them if not given.
+
+    Returns:
+        The axes.
+    """
+    ax = _axes(ax)
+    bounds = central_interval(prediction, PROBABILITY)
+    # The median, because the mean of a mixture may lie outside its central interval.
+    mean = np.asarray(prediction.quantile(0.5) if hasattr(prediction, "quantile") else prediction.mean)
+    names = getattr(prediction, "names", tuple(f"y{n}" for n in range(mean.shape[1])))
+    history = from_frames(history, getattr(prediction, "layout", None))
+    observed = None if history is None else _matrix("history", history, mean.shape[1])
+    times = (1 if observed is None else len(observed)) + np.arange(len(mean))
+    for n in _chosen("output", output, names):
+        colour = f"C{n % 10}"
+        if observed is not None:
+            shown = _tail(len(observed), last)
+            ax.plot(shown, observed[shown, n], ".", color=colour, alpha=0.5, ms=4, label=f"{names[n]}, observed")
+        _band(ax, times, mean[:, n], [bound[:, n] for bound in bounds], colour, f"{names[n]}, forecast, 95 %")
+    if observed is not None:
+        ax.axvline(len(observed) - 0.5, color="0.6", lw=0.8)
+    ax.set(xlabel="steps ahead" if observed is None else "time step", ylabel="observation")
+    return _with_legend(ax)
+
+
+def plot_states(
+    beliefs: Any,
+    truth: Any = None,
+    state: int | None = None,
+    ax: Any = None,
+    *,
+    label: str = "state",
+    last: int | None = None,
+    colour: str | None = None,
+) -> Any:
+    """Plot filtered or smoothed states with their bands.
+
+    Args:
+        beliefs: Result of `filter` or `smooth`.
+        truth: True states, (time, x), if known.
+        state: Index of the state to draw; all states if not given.
+        ax: Axes to draw on, for instance those of the filtered states for the smoothed ones.
+        label: Name of the states in the legend.
+        last: Number of last time steps to draw; all of them if not given.
+        colour: Colour of the first state; the next one in the colour cycle if not given.
+
+    Returns:
+        The axes.
+    """
+    ax = _axes(ax)
+    mean, bounds = np.asarray(beliefs.mean), central_interval(beliefs, PROBABILITY)
+    true = None if truth is None else _matrix("truth", truth, mean.shape[1], len(mean))
+    chosen, shown = _chosen("state", state, tuple(f"x{n}" for n in range(mean.shape[1]))), _tail(len(mean), last)
+    for n in chosen:
+        text = label if mean.shape[1] == 1 else f"{label} {n}"
+        band = [bound[shown, n] for bound in bounds]
+        line = _band(ax, shown, mean[shown, n], band, colour if n == chosen[0] else None, f"{text}, 95 %")
+        if true is not None:
+            style = {"color": "k" if len(chosen) == 1 else line.get_color(), "ls": "--", "lw": 0.8}
+            ax.plot(shown, true[shown, n], label=f"true {text}", **style)
+    ax.set(xlabel="time step", ylabel="state")
+    return _with_legend(ax)
+
+
+def plot_transition(model: Any, grid: Any, truth: Any = None, ax: Any = None) -> Any:
+    """Plot the learned transition function of a model with one state and no control inputs, with its weight uncertainty.
+
+    Args:
+        model: A fitted `ProDSSM`.
+        grid: States at which to evaluate the transition, (n,).
+        truth: True transition function, or its values on the grid, if known.
+        ax: Axes to draw on.
+
+    Returns:
+        The axes.
+    """
+    grid = np.asarray(grid)
+    if grid.ndim != 1:
+        raise ValueError(f"grid must have 1 axis, a model with one state; got shape {grid.shape}")
+    learned = model.transition(grid[:, None])
+    ax = _axes(ax)
+    bounds = [bound[:, 0] for bound in central_interval(learned, PROBABILITY)]
+    _band(ax, grid, np.asarray(learned.mean)[:, 0], bounds, None, "learned, 95 % of f(x, w)")
+    if truth is not None:
+        values = truth(grid) if callable(truth) else truth
+        ax.plot(grid, _matrix("truth", values, 1, len(grid))[:, 0], "k--", lw=1, label="truth")
+    ax.set(xlabel="state", ylabel="next state")
+    return _with_legend(ax)
+
+
+def plot_history(history: Any, ax: Any = None) -> Any:
+    """Plot the training objective, and the score of the validation data if there were any, over the iterations.
+
+    Args:
+        history: Training history, for instance `ProDSSM.history_`.
+        ax: Axes to draw on.
+
+    Returns:
+        The axes.
+    """
+    ax = _axes(ax)
+    ax.plot(history.iterations, history.objective, label="objective")
+    if history.validation:
+        ax.plot(history.iterations[-len(history.validation) :], history.validation, label="validation data")
+    ax.set(xlabel="iteration", ylabel="per observed value", title=str(history.stop_reason))
+    return _with_legend(ax)
+
+
+def plot_check(check: GaussianCheck, ax: Any = None) -> Any:
+    """Plot the agreement of a Gaussian forecast with futures sampled from the same model, one line per output.
+
+    Dotted lines are the tolerances without the allowance for sampling error. Shaded steps are trusted.
+
+    Args:
+        check: Result of `ProDSSM.check`.
+        ax: Axes to draw on.
+
+    Returns:
+        The axes.
+    """
+    ax = _axes(ax)
+    steps = np.arange(1, len(check.mean_gap) + 1)
+    ax.axvspan(0.5, check.trusted + 0.5, color="0.93", lw=0, label="trusted")
+    curves = {"std of the forecast / std of the samples": check.std_ratio, "distance of the means / std": check.mean_gap}
+    for n, (label, values) in enumerate(curves.items()):
+        lines = ax.plot(steps, values, color=f"C{n}", marker=".", lw=1)
+        lines[0].set_label(label)
+    for level, colour in ((1 / STD_TOLERANCE, "C0"), (STD_TOLERANCE, "C0"), (MEAN_TOLERANCE, "C1")):
+        ax.axhline(level, color=colour, ls=":", lw=0.8)
+    ax.set(
+        xlabel="steps ahead", xlim=(0.5, len(steps) + 0.5), title=f"{check.trusted} of {len(steps)} steps agree with samples"
+    )
+    return _with_legend(ax)
+
+
+def plot_pit(pit: Any, bins: int = 10, ax: Any = None) -> Any:
+    """Plot the histogram of the probability integral transform, which is flat for calibrated forecasts.
+
+    A hump means that the forecasts are underconfident (too wide), a U shape that they are overconfident (too narrow), a slope
+    that they are biased. For independent calibrated forecasts, 95 % of the bars end inside the band.
+
+    Args:
+        pit: Result of `prodssm.metrics.pit`, of any shape; NaN (missing) is left out.
+        bins: Number of bars.
+        ax: Axes to draw on.
+
+    Returns:
+        The axes.
+    """
+    require_integer("bins", bins, least=1)
+    values = np.asarray(pit, float).ravel()
+    values = values[~np.isnan(values)]
+    if not values.size or values.min() < 0 or values.max() > 1:
+        raise ValueError("pit must hold values between 0 and 1, such as those of prodssm.metrics.pit")
+    ax = _axes(ax)
+    low, high = np.ceil(special.bdtrik([(1 - PROBABILITY) / 2, (1 + PROBABILITY) / 2], values.size, 1 / bins))
+    ax.hist(values, bins=bins, range=(0, 1), color="C0", alpha=0.7, rwidth=0.95)
+    ax.axhspan(low, high, color="k", alpha=0.12, lw=0, label="95 % if calibrated")
+    ax.axhline(values.size / bins, color="k", lw=0.8, ls="--")
+    ax.set(xlabel="probability integral transform", ylabel="observations", xlim=(0, 1))
+    return _with_legend(ax)
+
+
+# ---------------------------------------------------------------- helpers
+
+
+def _axes(ax: Any) -> Any:
+    """Return the given axes, or new ones."""
+    if ax is not None:
+        return ax
+    try:
+        import matplotlib.pyplot as plt
+    except ImportError as error:
+        raise ImportError("plots need matplotlib: pip install 'prodssm[plot]'") from error
+    return plt.subplots(layout="constrained")[1]
+
+
+def _band(ax: Any, x: np.ndarray, mean: np.ndarray, bounds: Any, colour: str | None, label: str) -> Any:
+    line = ax.plot(x, mean, color=colour, lw=1.2, label=label)[0]
+    ax.fill_between(x, *bounds, color=line.get_color(), alpha=0.2, lw=0)
+    return line
+
+
+def _with_legend(ax: Any) -> Any:
+    ax.legend(frameon=False, fontsize=8)
+    return ax
+
+
+def _matrix(name: str, values: Any, columns: int, rows: int | None = None) -> np.ndarray:
+    """Convert to a matrix (time, columns), of which a vector is a single column."""
+    found = np.asarray(values.y if isinstance(values, Series) else values)
+    found = found[:, None] if found.ndim == 1 else found
+    if found.ndim != 2 or found.shape[1] != columns or rows not in (None, len(found)):
+        raise ValueError(f"{name} must have shape ({'time' if rows is None else rows}, {columns}), got {found.shape}")
+    return found
+
+
+def _chosen(what: str, given: int | str | None, names: tuple[str, ...]) -> list[int]:
+    """Return the indices of the outputs or states to draw."""
+    if given is None:
+        return list(range(len(names)))
+    if isinstance(given, str):
+        if given not in names:
+            raise ValueError(f"{what} must be one of {', '.join(names)}; got {given!r}")
+        return [names.index(given)]
+    require_integer(what, given, least=0)
+    if given >= len(names):
+        raise ValueError(f"{what} must be less than {len(names)}, got {given}")
+    return [int(given)]
+
+
+def _tail(length: int, last: int | None) -> np.ndarray:
+    """Return the indices of the time steps to draw."""
+    if last is not None:
+        require_integer("last", last, least=1)
+    return np.arange(length)[-(last or length) :]

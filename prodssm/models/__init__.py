@@ -1,0 +1,1 @@
+"""State-space models, and filtering, smoothing, forecasting and simulation with them."""

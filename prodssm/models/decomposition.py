@@ -1,0 +1,67 @@
+"""Epistemic and aleatoric parts of a forecast's variance, by the law of total variance over global weights."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from prodssm.data.series import Record
+from prodssm.methods.moments import Moments
+from prodssm.methods.replicas import initial_replica_cov, output_replica_cov, propagate_replicas
+from prodssm.models.filtering import Recursion, last_filtered
+from prodssm.models.forecasting import future_times
+from prodssm.models.state_space import StateSpaceModel
+
+
+class VarianceParts(eqx.Module):
+    """Parts of the variance of forecast observations, step by output; they add up to it."""
+
+    epistemic: Float[Array, "steps y"]
+    aleatoric: Float[Array, "steps y"]
+    measurement: Float[Array, "steps y"]
+
+
+def decompose(recursion: Recursion, record: Record, u: Array | None, dt: Array) -> VarianceParts:
+    """The parts of the variance of a forecast that follows a record.
+
+    Point weights have no epistemic part. For global weights it is the covariance between replicas.
+    """
+    mode = recursion.model.weights
+    if mode == "local":
+        raise ValueError(
+            "decompose cannot tell epistemic from aleatoric variance for weights='local': they are redrawn at every step "
+            "and act as process noise. Use weights='global', or compare transition(x).var with the process noise"
+        )
+    if mode == "global" and not isinstance(recursion.method, Moments):
+        raise ValueError(f"decompose needs method='moments', got {type(recursion.method).__name__}")
+    return _decompose(recursion, last_filtered(recursion, record), future_times(record, dt.size), u, dt)
+
+
+@eqx.filter_jit
+def _decompose(recursion: Recursion, belief: Any, times: Array, u: Array | None, dt: Array) -> VarianceParts:
+    model: StateSpaceModel = recursion.model
+    method: Any = recursion.method  # Moments where there are replicas
+    replicas = belief.weights is not None
+
+    def body(carry, ahead):
+        belief, between = carry
+        t, control, step = ahead
+        _, following = recursion.move(belief, control, step, t)
+        if replicas:
+            _, _, between = propagate_replicas(
+                method, model.transition, belief, between, control, step if model.residual else None
+            )
+        output = recursion.emit(following, t + 1)
+        shared = between
+        if model.emission is not None:
+            # Only moment matching has a rule for replicas; without them the covariance between them stays zero.
+            emission = model.emission.at_mean()
+            shared = output_replica_cov(method, emission, following.state, between) if replicas else output.cov * 0.0
+        epistemic, noise = jnp.diag(shared), model.likelihood.conditional_var(output)
+        total = jnp.diag(model.likelihood.predict(output).cov)
+        return (following, between), (epistemic, total - noise - epistemic, noise)
+
+    start = initial_replica_cov(belief) if replicas else jnp.zeros_like(belief.cov)
+    return VarianceParts(*jax.lax.scan(body, (belief, start), (times, u, dt))[1])

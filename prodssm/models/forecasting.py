@@ -1,0 +1,129 @@
+"""Multi-step forecasts: filter, then predict without updates."""
+
+from statistics import NormalDist
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from prodssm._validation import as_array, require_finite, require_integer, require_probability, values_of
+from prodssm.beliefs.gaussian import Belief
+from prodssm.beliefs.linalg import safe_sqrt, symmetrise
+from prodssm.data.series import REGULAR_TOLERANCE, Record, Series
+from prodssm.methods.base import Method
+from prodssm.models.filtering import Recursion, checked_input, last_filtered
+from prodssm.models.state_space import StateSpaceModel
+
+
+class Forecast(eqx.Module):
+    """Beliefs about future observations, and about the states behind them."""
+
+    mean: Float[Array, "steps y"]
+    cov: Float[Array, "steps y y"]
+    state_mean: Float[Array, "steps x"]
+    state_cov: Float[Array, "steps x x"]
+
+    @property
+    def std(self) -> Float[Array, "steps y"]:
+        """Standard deviations, step by output."""
+        return safe_sqrt(jnp.diagonal(self.cov, axis1=1, axis2=2))
+
+    def interval(self, probability: float = 0.95) -> tuple[Float[Array, "steps y"], Float[Array, "steps y"]]:
+        """Lower and upper ends of central intervals, output by output."""
+        require_probability(probability)
+        width = NormalDist().inv_cdf(0.5 + float(probability) / 2) * self.std
+        return self.mean - width, self.mean + width
+
+
+def forecast(
+    model: StateSpaceModel, series: Any, steps: int, method: str | Method = "moments", *, u: Any = None, dt: Any = None
+) -> Forecast:
+    """Beliefs about the observations that follow a series.
+
+    Args:
+        model: The model.
+        series: The past: a `Series`, or an array (time, y).
+        steps: Number of observations ahead.
+        method: How channels are found, a name or a `Method`.
+        u: Future controls, (steps, u); `u[k]` acts after the k-th forecast. The last row is not used and may be left out.
+        dt: Future time steps, (steps,); `dt[k]` leads to the k-th forecast. The last one of the series if not given.
+
+    Returns:
+        `.mean` (steps, y), `.cov` (steps, y, y), `.interval(0.95)`, and the states behind them.
+    """
+    series, found = checked_input(model, series, method)
+    recursion, ahead = Recursion(model, found), future_inputs(model, series, steps, u, dt)
+    answer = _forecast(recursion, last_filtered(recursion, series.record), future_times(series.record, steps), *ahead)
+    _require_finite_steps(answer)
+    return answer
+
+
+@eqx.filter_jit
+def _forecast(recursion: Recursion, belief: Belief, times: Array, u: Array | None, dt: Array) -> Forecast:
+    def body(belief, ahead):
+        t, control, step = ahead
+        _, following = recursion.move(belief, control, step, t)
+        seen = recursion.model.likelihood.predict(recursion.emit(following, t + 1))
+        return following, (seen.mean, symmetrise(seen.cov), following.mean, symmetrise(following.cov))
+
+    return Forecast(*jax.lax.scan(body, belief, (times, u, dt))[1])
+
+
+def future_inputs(model: StateSpaceModel, series: Series, steps: int, u: Any, dt: Any) -> tuple[Array | None, Array]:
+    """Controls and time steps of the moves from the last observation on, checked."""
+    require_integer("steps", steps, least=1)
+    if model.u_size:
+        if (u is None or not np.size(u)) and steps > 1:
+            raise ValueError(f"u must give the {steps - 1} controls that act between the forecasts, (steps, {model.u_size})")
+        assert series.u is not None
+        later = checked_controls(model, u, steps - 1).astype(series.u.dtype) if u is not None and np.size(u) else series.u[:0]
+        u = jnp.concatenate([series.u[-1:], later])
+    elif u is not None:
+        raise ValueError("u must not be given: the model's transition has no control inputs")
+    return u, checked_time_steps(model, dt, steps, default=series.dt[-1])
+
+
+def checked_controls(model: StateSpaceModel, u: Any, count: int) -> Float[Array, "count u"]:
+    """The first `count` controls, checked."""
+    u = as_array("u", u, ndim=2)
+    if u.shape[0] < count or u.shape[1] != model.u_size:
+        raise ValueError(f"u must have shape ({count} or more, {model.u_size}), got {u.shape}")
+    require_finite("u", u)
+    return u[:count]
+
+
+def checked_time_steps(model: StateSpaceModel, dt: Any, count: int, default: Array) -> Float[Array, " count"]:
+    """The first `count` time steps, checked; the default one if none are given."""
+    if dt is None:
+        return jnp.repeat(default[None], count)
+    steps = as_array("dt", dt, ndim=1).astype(default.dtype)[:count]
+    if steps.size < count:
+        raise ValueError(f"dt must have at least {count} entries, got {steps.size}")
+    require_finite("dt", steps)
+    values, wanted = values_of(steps), values_of(default)
+    if values is not None and (values <= 0).any():
+        raise ValueError(f"dt must be positive, got {values.min()}")
+    if not (model.residual or values is None or wanted is None or np.allclose(values, wanted, rtol=REGULAR_TOLERANCE)):
+        raise ValueError(f"dt must be {wanted} throughout for residual=False: only a residual transition scales with time")
+    return steps
+
+
+def future_times(record: Record, steps: int) -> Array:
+    """Indices of the moves from the last observation on."""
+    return jnp.asarray(record.dt.size - 1 + np.arange(steps, dtype=np.int32))
+
+
+def _require_finite_steps(found: Forecast) -> None:
+    """Raise if the forecast overflows, with the first step at which it does."""
+    mean, cov = values_of(found.mean), values_of(found.cov)
+    if mean is None or cov is None:
+        return
+    finite = np.isfinite(mean).all(axis=1) & np.isfinite(cov).all(axis=(1, 2))
+    if not finite.all():
+        raise FloatingPointError(
+            f"the forecast overflows at step {int(np.argmin(finite)) + 1}: the system is unstable; "
+            "forecast fewer steps, or train with longer horizons such as Recipe(horizons=(1, 5, 20))"
+        )

@@ -1,0 +1,1 @@
+"""Distributions of an observation given the emission's output, one per file."""

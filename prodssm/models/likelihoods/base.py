@@ -1,0 +1,74 @@
+"""The `Likelihood` plug: the distribution p(y | g) of an observation given the emission's output g(x)."""
+
+from abc import abstractmethod
+from typing import Any, ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from prodssm.beliefs.gaussian import Belief, Channel, Gaussian
+from prodssm.data.scaling import Standardiser
+
+
+class Likelihood(eqx.Module):
+    """The distribution p(y | g) of an observation y given the emission's output g(x).
+
+    An instance that a user makes describes the likelihood in the units of the data; `for_data` turns it into the one that a
+    model is trained with, in standardised units and with one entry per output.
+    """
+
+    registry: ClassVar[dict[str, type["Likelihood"]]] = {}
+
+    def __init_subclass__(cls, **kwargs: Any):
+        super().__init_subclass__(**kwargs)
+        Likelihood.registry[cls.__name__] = cls
+
+    @property
+    @abstractmethod
+    def size(self) -> int:
+        """Number of outputs."""
+
+    @abstractmethod
+    def for_data(self, scaling: Standardiser) -> "Likelihood":
+        """The likelihood in standardised units, ready for a model of data with this scaling."""
+
+    def standardiser(self, columns: Float[np.ndarray, "time y"] | Float[Array, "time y"]) -> Standardiser:
+        """How observations are scaled; by default to mean zero and standard deviation one."""
+        return Standardiser.fit(jnp.asarray(columns))
+
+    def trainable(self) -> Any:
+        """Which leaves are learned, as a tree of booleans; by default all arrays."""
+        return jax.tree.map(eqx.is_inexact_array, self)
+
+    @abstractmethod
+    def predict(self, g: Gaussian) -> Gaussian:
+        """Mean and covariance of y under a belief about g."""
+
+    @abstractmethod
+    def condition(self, belief: Belief, emission: Channel, y: Float[Array, " y"]) -> tuple[Belief, Float[Array, ""]]:
+        """The posterior given y, and its log evidence.
+
+        Args:
+            belief: The predicted belief about the state.
+            emission: The channel from the state to g.
+            y: The observation; NaN where it is missing.
+        """
+
+    @abstractmethod
+    def log_prob(self, g: Gaussian, y: Float[Array, " y"]) -> Float[Array, ""]:
+        """Log predictive density of y under a belief about g; NaN is missing."""
+
+    @abstractmethod
+    def expected_log_prob(self, g: Gaussian, y: Float[Array, " y"]) -> Float[Array, ""]:
+        """E[log p(y | g)] under a belief about g, the term of the evidence lower bound; NaN is missing."""
+
+    @abstractmethod
+    def conditional_var(self, g: Gaussian) -> Float[Array, " y"]:
+        """E[Var[y | g]], the part of the predictive variance that is measurement noise."""
+
+    @abstractmethod
+    def sample(self, g: Float[Array, "... y"], *, key: PRNGKeyArray) -> Float[Array, "... y"]:
+        """Observations drawn given outputs g."""

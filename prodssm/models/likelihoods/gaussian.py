@@ -1,0 +1,112 @@
+"""Gaussian measurement noise, independent between outputs."""
+
+import math
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from prodssm._validation import as_array, require_number, require_variances
+from prodssm.beliefs.gaussian import Belief, Channel, Gaussian
+from prodssm.data.scaling import Standardiser
+from prodssm.models.likelihoods.base import Likelihood
+
+INITIAL_VARIANCE = 0.1  # of learned measurement noise, in standardised units
+DEFAULT_FLOOR = 1e-6
+
+
+class GaussianLikelihood(Likelihood):
+    """y ~ N(g, diag(variance)).
+
+    Args:
+        variance: Variance of the measurement noise, one number or one per output, in the units of the data squared; it is then
+            known and not learned. `None` learns it.
+        floor: Smallest variance that is learned, as a fraction of the variance of an output.
+        learned: Whether training changes a given variance.
+    """
+
+    log_variance: Float[Array, " y"] | None
+    scalar: bool = eqx.field(static=True)
+    floor: float = eqx.field(static=True)
+    learned: bool = eqx.field(static=True)
+
+    def __init__(self, variance: Any = None, floor: float = DEFAULT_FLOOR, learned: bool | None = None):
+        """Check the values and store what is learned without bounds."""
+        require_number("floor", floor)
+        require_variances("floor", floor)
+        self.floor, self.scalar = float(floor), variance is not None and np.ndim(variance) == 0
+        self.learned = variance is None if learned is None else bool(learned)
+        self.log_variance = None
+        if variance is not None:
+            values = jnp.atleast_1d(as_array("variance", variance, ndim=np.ndim(variance)))
+            if values.ndim != 1:
+                raise ValueError(f"variance must be one number or one per output, got shape {values.shape}")
+            require_variances("variance", values)
+            self.log_variance = jnp.where(values > 0, jnp.log(jnp.where(values > 0, values, 1.0)), -jnp.inf)
+
+    @property
+    def variance(self) -> Float[Array, " y"] | None:
+        """Variances of the measurement noise; `None` until they are learned."""
+        if self.log_variance is None:
+            return None
+        return (self.floor if self.learned else 0.0) + jnp.exp(self.log_variance)
+
+    @property
+    def size(self) -> int:
+        """Number of outputs."""
+        return self._log_variance.size
+
+    @property
+    def _log_variance(self) -> Float[Array, " y"]:
+        if self.log_variance is None:
+            raise ValueError("variance must be given where nothing is fitted: GaussianLikelihood(variance=...)")
+        return self.log_variance
+
+    @property
+    def _variance(self) -> Float[Array, " y"]:
+        return (self.floor if self.learned else 0.0) + jnp.exp(self._log_variance)
+
+    def for_data(self, scaling: Standardiser) -> "GaussianLikelihood":
+        """The likelihood in standardised units; a learned variance starts at a tenth of an output's."""
+        size, dtype = scaling.scale.size, scaling.scale.dtype
+        if self.log_variance is None:
+            return GaussianLikelihood(jnp.full(size, INITIAL_VARIANCE, dtype), self.floor, learned=True)
+        given = np.exp(np.asarray(self.log_variance, float))
+        if not self.scalar and given.size != size:
+            raise ValueError(f"measurement_noise must be one variance or {size}, got {given.size}")
+        scaled = np.broadcast_to(given, (size,)) / np.asarray(scaling.scale, float) ** 2
+        return GaussianLikelihood(jnp.asarray(scaled, dtype), self.floor, learned=self.learned)
+
+    def trainable(self) -> Any:
+        """The variance, if it is learned."""
+        return eqx.tree_at(lambda noise: noise.log_variance, self, self.learned)
+
+    def predict(self, g: Gaussian) -> Gaussian:
+        """N(g.mean, g.cov + diag(variance))."""
+        return g.plus(self._variance)
+
+    def condition(self, belief: Belief, emission: Channel, y: Float[Array, " y"]) -> tuple[Belief, Float[Array, ""]]:
+        """The Kalman update through the emission channel plus measurement noise."""
+        return belief.condition(emission.plus(self._variance), y)
+
+    def log_prob(self, g: Gaussian, y: Float[Array, " y"]) -> Float[Array, ""]:
+        """Log density of y under N(g.mean, g.cov + diag(variance))."""
+        return self.predict(g).log_prob(y)
+
+    def expected_log_prob(self, g: Gaussian, y: Float[Array, " y"]) -> Float[Array, ""]:
+        r"""$E[\log N(y; g, r)]$; by Jensen's inequality at most the log density."""
+        noise, observed = self._variance, ~jnp.isnan(y)
+        square = (jnp.where(observed, y, 0.0) - g.mean) ** 2 + g.var
+        return jnp.where(observed, -0.5 * (jnp.log(2 * math.pi * noise) + square / noise), 0.0).sum()
+
+    def conditional_var(self, g: Gaussian) -> Float[Array, " y"]:
+        """The variance of the measurement noise."""
+        return self._variance
+
+    def sample(self, g: Float[Array, "... y"], *, key: PRNGKeyArray) -> Float[Array, "... y"]:
+        """Outputs plus measurement noise."""
+        noise = jr.normal(key, g.shape, g.dtype)
+        return g + noise * jnp.broadcast_to(jnp.sqrt(self._variance), g.shape)

@@ -1,0 +1,89 @@
+"""Trajectories drawn from a model: simulations from its start, and sampled futures of a series."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from prodssm._validation import require_answer, require_integer, require_key
+from prodssm.beliefs.gaussian import Belief
+from prodssm.data.series import Record
+from prodssm.models.filtering import Recursion, last_filtered
+from prodssm.models.forecasting import checked_controls, checked_time_steps
+from prodssm.models.state_space import StateSpaceModel
+from prodssm.networks.network import Network
+
+
+def simulate(
+    model: StateSpaceModel, steps: int, *, key: Any, u: Any = None, dt: Any = None
+) -> tuple[Float[Array, "steps x"], Float[Array, "steps y"]]:
+    """States and observations drawn from the model, weights included.
+
+    Args:
+        model: The model.
+        steps: Number of observations.
+        key: Randomness.
+        u: Controls, (steps, u), if the model has any; the last row is not used and may be left out.
+        dt: Time steps, (steps,), likewise; ones if not given.
+
+    Returns:
+        States (steps, x) and observations (steps, y).
+    """
+    require_integer("steps", steps, least=1)
+    require_key("key", key)
+    if (u is None) != (model.u_size == 0):
+        raise ValueError(f"u must {'be given' if u is None else 'not be given'}: the transition takes {model.u_size} controls")
+    u = None if u is None else checked_controls(model, u, steps - 1).astype(model.dtype)
+    dt = checked_time_steps(model, dt, steps - 1, default=jnp.ones((), model.dtype))
+    states, y = _simulate(model, key, u, dt)
+    require_answer("the simulation", states, y, advice="the system is unstable; simulate fewer steps")
+    return states, y
+
+
+@eqx.filter_jit
+def _simulate(model: StateSpaceModel, key: Array, u: Array | None, dt: Array):
+    start_key, weight_key, path_key, noise_key = jr.split(key, 4)
+    network = model.transition.sample(weight_key) if model.weights == "global" else model.transition
+    first = model.initial.sample(key=start_key)  # observed before the first transition
+    later, outputs = _path(model, network, first, u, dt, path_key)
+    states = jnp.concatenate([first[None], later])
+    return states, model.likelihood.sample(jnp.concatenate([model.output(first)[None], outputs]), key=noise_key)
+
+
+def sample_futures(
+    recursion: Recursion, record: Record, u: Array | None, dt: Array, *, key: PRNGKeyArray, samples: int
+) -> Float[Array, "samples steps y"]:
+    """Observations along sampled futures of a record."""
+    return _sample_futures(recursion.model, last_filtered(recursion, record), u, dt, key, samples)
+
+
+@eqx.filter_jit
+def _sample_futures(model: StateSpaceModel, belief: Belief, u: Array | None, dt: Array, key: PRNGKeyArray, samples: int):
+    def future(key):
+        start_key, path_key = jr.split(key)
+        x, weights = belief.draw(key=start_key)
+        network = model.transition if weights is None else model.transition.with_weights(weights)
+        return _path(model, network, x, u, dt, path_key)[1]
+
+    outputs = jax.vmap(future)(jr.split(key, samples))
+    return model.likelihood.sample(outputs, key=jr.fold_in(key, 1))
+
+
+def _path(model: StateSpaceModel, network: Network, x: Array, u: Array | None, dt: Array, key: PRNGKeyArray):
+    """One path from a state: the states after each transition, and the emission's outputs there."""
+    network = network.at_mean() if model.weights == "point" else network
+
+    def body(x, now):
+        control, step, key = now
+        move_key, var_key, noise_key = jr.split(key, 3)
+        inputs = x if control is None else jnp.concatenate([x, control])
+        moved = network.sample_output(inputs, key=move_key)
+        var = model.sample_process_variances(inputs, key=var_key)
+        noise = jr.normal(noise_key, x.shape, x.dtype)
+        following = x + step * moved + jnp.sqrt(step * var) * noise if model.residual else moved + jnp.sqrt(var) * noise
+        return following, (following, model.output(following))
+
+    return jax.lax.scan(body, x, (u, dt, jr.split(key, dt.size)))[1]

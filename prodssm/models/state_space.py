@@ -1,0 +1,263 @@
+"""The state-space model: initial belief, transition network with process noise, emission, likelihood."""
+
+import os
+from dataclasses import fields
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from prodssm._validation import as_array, require_covariance, require_finite, require_integer, require_variances
+from prodssm.beliefs.gaussian import Belief, Channel, Gaussian
+from prodssm.beliefs.joint import JointGaussian
+from prodssm.beliefs.linalg import cholesky
+from prodssm.beliefs.weights.base import WeightBelief
+from prodssm.beliefs.weights.dense import DenseWeights
+from prodssm.beliefs.weights.low_rank import LowRankWeights
+from prodssm.methods.base import Method, require_weight_mode
+from prodssm.methods.moments import Moments
+from prodssm.models.likelihoods.base import Likelihood
+from prodssm.models.likelihoods.gaussian import GaussianLikelihood
+from prodssm.networks.activations import mean_softplus
+from prodssm.networks.network import Network
+
+VARIANCE_FLOOR = 1e-6  # of a variance network's output
+LARGEST_DENSE = 400  # weights with a dense covariance unless a rank is asked for
+DEFAULT_RANK = 64  # of the low-rank part beyond that, see benchmarks/global.py
+
+
+class StateSpaceModel(eqx.Module):
+    r"""$x_{t+1} \sim N(f(x_t, u_t, w), l)$ and $y_t \sim p(y \mid g(x_t))$, from a belief about the first observed state.
+
+    Args:
+        initial: Belief about the state at the first observation.
+        transition: The network f of (state, control).
+        emission: The network g with point weights, or None for the identity.
+        process_noise: Variances l, or a network of (state, control) whose softplus is the variance.
+        measurement_noise: Variances r of a Gaussian likelihood; shorthand for `likelihood=GaussianLikelihood(r)`.
+        likelihood: The distribution of y given g(x).
+        weights: "local" (redrawn at every step), "global" (drawn once) or "point" (means only), for f.
+        residual: Whether the transition is x + dt f, with process noise dt l.
+        rank: With global weights, the rank of the downdate that a filter keeps of their covariance; at least the number of
+            weights: a dense covariance. None: dense up to 400 weights, 64 beyond.
+    """
+
+    initial_mean: Float[Array, " x"]
+    initial_chol: Float[Array, "x x"]
+    transition: Network
+    emission: Network | None
+    log_process_noise: Float[Array, " x"] | None
+    process_network: Network | None
+    likelihood: Likelihood
+    weights: str = eqx.field(static=True)
+    residual: bool = eqx.field(static=True)
+    rank: int | None = eqx.field(static=True)
+
+    def __init__(
+        self,
+        *,
+        initial: Gaussian,
+        transition: Network,
+        emission: Network | None = None,
+        process_noise: Any,
+        measurement_noise: Any = None,
+        likelihood: Likelihood | None = None,
+        weights: str = "local",
+        residual: bool = False,
+        rank: int | None = None,
+    ):
+        """Check that the parts fit, and store what is learned without bounds."""
+        if not isinstance(initial, Gaussian):
+            raise TypeError(f"initial must be a Gaussian, got {type(initial).__name__}")
+        require_weight_mode(weights)
+        require_finite("initial.mean", initial.mean)
+        require_covariance("initial.cov", initial.cov)
+        x = initial.mean.size
+        y = _require_networks(transition, emission, x)
+        self.initial_mean, self.initial_chol = initial.mean, cholesky(initial.cov)
+        self.transition, self.emission = transition, emission
+        self.process_network, self.log_process_noise = None, None
+        if isinstance(process_noise, Network):
+            _require_variance_network(process_noise, transition)
+            self.process_network = process_noise
+        else:
+            self.log_process_noise = _log_variances("process_noise", process_noise, x)
+        self.likelihood = _likelihood(measurement_noise, likelihood, y)
+        self.weights, self.residual = weights, bool(residual)
+        if rank is not None:
+            require_integer("rank", rank, least=1)
+        self.rank = rank
+
+    @property
+    def initial(self) -> Gaussian:
+        """Belief about the state at the first observation."""
+        return Gaussian(self.initial_mean, self.initial_chol @ self.initial_chol.T)
+
+    @property
+    def dtype(self) -> Any:
+        """The precision in which the model computes."""
+        return self.initial_mean.dtype
+
+    @property
+    def x_size(self) -> int:
+        """Number of states."""
+        return self.initial_mean.size
+
+    @property
+    def y_size(self) -> int:
+        """Number of outputs."""
+        return self.likelihood.size
+
+    @property
+    def u_size(self) -> int:
+        """Number of control inputs."""
+        return self.transition.in_size - self.x_size
+
+    def with_weight_mode(self, weights: str) -> "StateSpaceModel":
+        """The same model with local, global or point weights."""
+        require_weight_mode(weights)
+        if weights == self.weights:
+            return self
+        same = object.__new__(StateSpaceModel)
+        for part in fields(self):
+            object.__setattr__(same, part.name, weights if part.name == "weights" else getattr(self, part.name))
+        return same
+
+    # Beliefs
+
+    def initial_belief(self) -> Belief:
+        """The belief before the first observation, joint with the weights if these are global."""
+        if self.weights != "global":
+            return self.initial
+        return JointGaussian.independent(self.initial, self._carried_weights())
+
+    def _carried_weights(self) -> WeightBelief:
+        """The prior belief about global weights in a form whose shape no observation changes."""
+        prior = self.transition.weights
+        if self.downdate_rank is None:
+            return DenseWeights(prior.mean, covariance=prior.cov(), shapes=prior.shapes)
+        return LowRankWeights.bounded(prior, self.downdate_rank, room=self.factor_width - self.downdate_rank)
+
+    @property
+    def weight_count(self) -> int:
+        """Number of weights and biases of the transition."""
+        return sum(rows * columns for rows, columns in self.transition.shapes)
+
+    @property
+    def downdate_rank(self) -> int | None:
+        """Rank that is kept of what observations take from the covariance of global weights; None if that is dense."""
+        if self.rank is None:
+            return None if self.weight_count <= LARGEST_DENSE else DEFAULT_RANK
+        return None if self.rank >= self.weight_count else int(self.rank)
+
+    @property
+    def factor_width(self) -> int:
+        """Columns of the covariance's factor: the rank and room between two compressions, or as many as weights if dense."""
+        rank = self.downdate_rank
+        return self.weight_count if rank is None else rank + max(4 * min(self.x_size, self.y_size), rank // 2)
+
+    # One step of the recursion
+
+    def move(
+        self, method: Method, belief: Belief, control: Float[Array, " u"] | None, dt: Array | float = 1.0
+    ) -> tuple[Channel, Belief]:
+        """The transition channel, process noise included, and the belief that it predicts."""
+        network = self.transition.at_mean() if self.weights == "point" else self.transition
+        dt = jnp.asarray(dt, self.dtype)
+        found, predicted = method.propagate(network, belief, control, dt if self.residual else None)
+        noise = self.process_variances(belief.state, control)
+        noise = dt * noise if self.residual else noise
+        return found.plus(noise), predicted.plus(noise)
+
+    def emit(self, method: Method, state: Gaussian) -> tuple[Channel, Gaussian]:
+        """The emission channel from the state to g(x), without measurement noise, and the belief about g(x)."""
+        if self.emission is None:
+            n = state.mean.size
+            return Channel(state.mean, jnp.eye(n, dtype=state.mean.dtype), jnp.zeros_like(state.cov)), state
+        found, predicted = method.propagate(self.emission.at_mean(), state)
+        return found, predicted.state
+
+    def output(self, x: Float[Array, " x"]) -> Float[Array, " y"]:
+        """g(x) at one state."""
+        return x if self.emission is None else self.emission(x)
+
+    def process_variances(self, state: Gaussian, control: Float[Array, " u"] | None) -> Float[Array, " x"]:
+        """Expected variances of the process noise under a belief about the state (law of total covariance)."""
+        if self.log_process_noise is not None:
+            return jnp.exp(self.log_process_noise)
+        assert self.process_network is not None
+        _, found = Moments(order=1).propagate(self.process_network, state, control)
+        return VARIANCE_FLOOR + mean_softplus(found.mean, jnp.diag(found.cov))
+
+    def sample_process_variances(self, inputs: Float[Array, " i"], *, key: PRNGKeyArray) -> Float[Array, " x"]:
+        """Variances of the process noise at one state and control, with the weights of their network drawn."""
+        if self.log_process_noise is not None:
+            return jnp.exp(self.log_process_noise)
+        assert self.process_network is not None
+        return VARIANCE_FLOOR + jax.nn.softplus(self.process_network.sample_output(inputs, key=key))
+
+
+def require_memory(model: StateSpaceModel, count: int, method: Method) -> None:
+    """Raise if `count` joint beliefs about state and global weights, which a gradient or a smoother keeps, exceed memory."""
+    if model.weights != "global" or not hasattr(os, "sysconf"):
+        return
+    weights, dense = model.weight_count, model.downdate_rank is None
+    joint = weights if method.forms_joint_cov or dense else 0
+    needed = weights * (count * model.factor_width + joint) * model.dtype.itemsize
+    there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if needed > there:
+        raise ValueError(
+            f"weights='global' would keep {count} covariances of {weights} weights, {needed / 1e9:.3g} GB; this machine has "
+            f"{there / 1e9:.3g} GB; use a smaller network, fewer or shorter series or windows, or weights='local'"
+        )
+
+
+def _require_networks(transition: Any, emission: Any, x: int) -> int:
+    """Raise unless the networks fit a state of this size; the number of outputs."""
+    if not isinstance(transition, Network):
+        raise TypeError(f"transition must be a Network, got {type(transition).__name__}")
+    if emission is not None and not isinstance(emission, Network):
+        raise TypeError(f"emission must be a Network or None, got {type(emission).__name__}")
+    if transition.out_size != x or transition.in_size < x:
+        raise ValueError(
+            f"transition must map at least {x} inputs (state and control) to {x} outputs, "
+            f"got {transition.in_size} to {transition.out_size}"
+        )
+    if emission is not None and emission.in_size != x:
+        raise ValueError(f"emission must take the {x} states, got a network of {emission.in_size} inputs")
+    return x if emission is None else emission.out_size
+
+
+def _require_variance_network(network: Network, transition: Network) -> None:
+    if (network.in_size, network.out_size) != (transition.in_size, transition.out_size):
+        raise ValueError(
+            f"process_noise must be a network of {transition.in_size} inputs and {transition.out_size} outputs, "
+            f"got {network.in_size} and {network.out_size}"
+        )
+
+
+def _likelihood(measurement_noise: Any, likelihood: Any, size: int) -> Likelihood:
+    if (measurement_noise is None) == (likelihood is None):
+        raise ValueError("give either measurement_noise or likelihood")
+    if likelihood is None:
+        values = as_array("measurement_noise", measurement_noise, ndim=1)
+        require_variances("measurement_noise", values)
+        likelihood = GaussianLikelihood(values, floor=0.0, learned=True)
+    if not isinstance(likelihood, Likelihood):
+        raise TypeError(
+            f"likelihood must be a prodssm likelihood such as GaussianLikelihood(r), got {type(likelihood).__name__}"
+        )
+    if likelihood.size != size:
+        name = "measurement_noise" if measurement_noise is not None else "likelihood"
+        raise ValueError(f"{name} must be for {size} outputs, got {likelihood.size}")
+    return likelihood
+
+
+def _log_variances(name: str, values: Any, size: int) -> Array:
+    values = as_array(name, values, ndim=1)
+    if values.shape != (size,):
+        raise ValueError(f"{name} must have {size} variances, got shape {values.shape}")
+    require_variances(name, values)
+    return jnp.where(values > 0, jnp.log(jnp.where(values > 0, values, 1.0)), -jnp.inf)

@@ -1,0 +1,1 @@
+"""Feed-forward networks with Gaussian weights, and the Hermite expansions of their activations."""

@@ -1,0 +1,1 @@
+"""Proper scores, calibration metrics and diagnostics of Gaussian forecasts."""

@@ -1,0 +1,1 @@
+"""Type-II MAP training: objectives, recipes, initialisation and the training loop."""

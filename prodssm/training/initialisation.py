@@ -1,0 +1,289 @@
+"""Initial models: random networks for standardised data, and the linear model of subspace identification."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from prodssm._validation import require_integer
+from prodssm.beliefs.gaussian import Gaussian
+from prodssm.data.series import Series
+from prodssm.methods.base import require_weight_mode
+from prodssm.methods.moments import Moments
+from prodssm.models.likelihoods.base import Likelihood
+from prodssm.models.state_space import StateSpaceModel
+from prodssm.networks.activations import Activation, find_activation
+from prodssm.networks.layers import Linear
+from prodssm.networks.network import Network
+from prodssm.training.linear import bounded_spectral_radius, ridge
+from prodssm.training.subspace import identify_states
+
+# In standardised units.
+INITIAL_PROCESS_VAR = 0.01
+RESIDUAL_GAIN = 0.1  # on the output of a residual network: it starts close to the identity
+UNSEEN_STATE_GAIN = 0.1  # of a linear emission on states beyond the number of outputs
+SMALLEST_NOISE = 1e-6
+NOISE_SHARE = 0.5  # of the linear model's residual variance that the weights, and the process noise, start with
+CLOUD_SCALE, CLOUD_SIZE = 3.0, 2000  # of the random points at which a network is fitted to a linear map
+REGRESSION_RIDGE = 0.1  # of the linear regression that a regressor starts from
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """The architecture of a state-space model, as `ProDSSM` describes it; unchecked until `check`."""
+
+    latent_dim: Any
+    hidden: Any
+    activation: Any
+    weights: Any
+    residual: bool
+    process_noise: Any
+    emission: Any
+
+    def check(self, y_size: int) -> "Architecture":
+        """Itself, or an error that names the setting."""
+        require_integer("latent_dim", self.latent_dim, least=1)
+        find_activation(self.activation)
+        require_weight_mode(self.weights)
+        for name, words in (("hidden", ()), ("process_noise", ("constant",)), ("emission", ("identity", "linear"))):
+            require_sizes(name, getattr(self, name), words)
+        if self.emission == "identity" and self.latent_dim != y_size:
+            raise ValueError(
+                f"latent_dim must equal the {y_size} outputs for emission='identity', got {self.latent_dim}; "
+                "use emission='linear' or hidden sizes such as (30,)"
+            )
+        return self
+
+
+def require_sizes(name: str, value: Any, words: tuple[str, ...] = ()) -> None:
+    """Raise unless the value is one of the words, or a tuple of hidden layer sizes."""
+    named = " or ".join([*[repr(word) for word in words], "a tuple of hidden sizes"])
+    if isinstance(value, str):
+        if value not in words:
+            raise ValueError(f"{name} must be {named}, got {value!r}")
+        return
+    if not isinstance(value, tuple | list) or any(isinstance(n, bool) or not isinstance(n, int | np.integer) for n in value):
+        raise TypeError(f"{name} must be {named}, got {value!r}")
+    if any(n < 1 for n in value):
+        raise ValueError(f"{name} must have positive sizes, got {value}")
+
+
+def random_model(
+    architecture: Architecture, y: Float[Array, "time y"], u_size: int, likelihood: Likelihood, *, key: PRNGKeyArray
+) -> StateSpaceModel:
+    """A model with random weights for standardised data.
+
+    Args:
+        architecture: Its shape.
+        y: Standardised observations; a linear emission starts from their principal axes.
+        u_size: Number of control inputs.
+        likelihood: In standardised units.
+        key: Randomness of the weights.
+    """
+    architecture.check(y.shape[1])
+    keys = jr.split(key, 3)
+    x, dtype = architecture.latent_dim, y.dtype
+    transition = transition_network((x + u_size, *architecture.hidden, x), architecture.activation, key=keys[0])
+    if architecture.residual:
+        transition = scale_output(transition, RESIDUAL_GAIN)
+    noise: Any = jnp.full(x, INITIAL_PROCESS_VAR, dtype)
+    if not isinstance(architecture.process_noise, str):
+        sizes, uncertain = (x + u_size, *architecture.process_noise, x), architecture.weights != "point"
+        noise = variance_network(sizes, architecture.activation, uncertain, key=keys[1])
+    return StateSpaceModel(
+        initial=Gaussian(jnp.zeros(x, dtype), jnp.eye(x, dtype=dtype)),
+        transition=transition,
+        emission=_emission(architecture, y, key=keys[2]),
+        process_noise=noise,
+        likelihood=likelihood,
+        weights=architecture.weights,
+        residual=architecture.residual,
+    )
+
+
+def regression_model(
+    hidden: Sequence[int],
+    noise_hidden: Sequence[int],
+    activation: Any,
+    weights: str,
+    likelihood: Likelihood,
+    x: Float[np.ndarray, "n x"],
+    y: Float[np.ndarray, "n y"],
+    *,
+    key: PRNGKeyArray,
+) -> StateSpaceModel:
+    """A model for standardised rows: nearly a linear regression, with a residual network on top."""
+    size, dtype = x.shape[1], jnp.result_type(float)
+    transition_key, noise_key, emission_key = jr.split(key, 3)
+    uncertain = weights != "point"
+    transition = transition_network((size, *hidden, size), activation, uncertain, key=transition_key)
+    return StateSpaceModel(
+        initial=Gaussian(jnp.zeros(size, dtype), jnp.eye(size, dtype=dtype)),  # stands in for the row
+        transition=scale_output(transition, RESIDUAL_GAIN),
+        process_noise=variance_network((size, *noise_hidden, size), activation, uncertain, key=noise_key),
+        emission=_regression_emission(x, y, key=emission_key),
+        likelihood=likelihood,
+        weights=weights,
+        residual=True,
+    )
+
+
+def _regression_emission(x: Float[np.ndarray, "n x"], y: Float[np.ndarray, "n y"], *, key: PRNGKeyArray) -> Network:
+    """Ridge regression plus a small random slope: a direction of zero slope would have zero gradient."""
+    size, dtype = x.shape[1], jnp.result_type(float)
+    slope = np.linalg.solve(x.T @ x / len(x) + REGRESSION_RIDGE * np.eye(size), x.T @ y / len(x)).T
+    slope = slope + 0.1 / size**0.5 * np.asarray(jr.normal(key, slope.shape), float)
+    return Network.from_arrays([jnp.asarray(slope, dtype)], [jnp.zeros(y.shape[1], dtype)])
+
+
+def _emission(architecture: Architecture, y: Float[Array, "time y"], *, key: PRNGKeyArray) -> Network | None:
+    """None for the identity; principal axes for a linear map; a random network with point weights otherwise."""
+    if architecture.emission == "identity":
+        return None
+    x, outputs = architecture.latent_dim, y.shape[1]
+    if not isinstance(architecture.emission, str):
+        sizes = (x, *architecture.emission, outputs)
+        return Network.mlp(sizes, architecture.activation, uncertain=False, key=key)
+    axes = np.zeros((outputs, x))
+    filled = np.nan_to_num(np.asarray(y, float))
+    values, vectors = np.linalg.eigh(filled.T @ filled / len(filled))
+    kept = min(x, outputs)
+    axes[:, :kept] = (vectors * np.sqrt(np.maximum(values, 0.0)))[:, ::-1][:, :kept]
+    # States beyond the outputs are not observed at first, but their gradient must not be zero.
+    axes[:, kept:] = UNSEEN_STATE_GAIN * np.asarray(jr.normal(key, (outputs, x - kept)))
+    return Network.from_arrays([jnp.asarray(axes, y.dtype)], [jnp.zeros(outputs, y.dtype)])
+
+
+# Networks
+
+
+def transition_network(sizes: Sequence[int], activation: Any, uncertain: bool = True, *, key: PRNGKeyArray) -> Network:
+    """A random network whose first-layer units bend where standardised inputs are, at points drawn from N(0, 1)."""
+    network = Network.mlp(sizes, activation, uncertain=uncertain, key=key)
+    if len(sizes) == 2:
+        return network
+    first, *rest = network.linears
+    points = jr.normal(jr.fold_in(key, len(sizes)), first.weight.shape)
+    bias = -(first.weight * points).sum(axis=1)
+    return network.with_linears([Linear(first.weight, bias, first.weight_log_var, first.bias_log_var), *rest])
+
+
+def variance_network(sizes: Sequence[int], activation: Any, uncertain: bool, *, key: PRNGKeyArray) -> Network:
+    """A random network whose softplus starts close to the initial process variance."""
+    network = Network.mlp(sizes, activation, uncertain=uncertain, key=key)
+    *inner, last = network.linears
+    level = float(np.log(np.expm1(INITIAL_PROCESS_VAR)))
+    return network.with_linears([*inner, Linear(last.weight, last.bias + level, last.weight_log_var, last.bias_log_var)])
+
+
+def scale_output(network: Network, factor: float) -> Network:
+    """The network with the mean weights of its last layer multiplied by a factor."""
+    *inner, last = network.linears
+    scaled = Linear(factor * last.weight, factor * last.bias, last.weight_log_var, last.bias_log_var)
+    return network.with_linears([*inner, scaled])
+
+
+def scale_variances(network: Network, factor: float) -> Network:
+    """The network with the variances of its weights multiplied by a factor."""
+    change = float(np.log(factor))
+
+    def scaled(layer: Linear) -> Linear:
+        if layer.weight_log_var is None or layer.bias_log_var is None:
+            return layer
+        return Linear(layer.weight, layer.bias, layer.weight_log_var + change, layer.bias_log_var + change)
+
+    return network.with_linears([scaled(layer) for layer in network.linears])
+
+
+def mirror_units(network: Network) -> Network:
+    """The network with half of its hidden units mirrored, where pairs of mirrored units span linear maps.
+
+    That is so where act(z) - act(-z) is a multiple of z, as for relu and its relatives. Mirrored units of an odd or even
+    activation would be copies, so such a network stays as it is.
+    """
+    activations = [layer for layer in network.layers if isinstance(layer, Activation)]
+    if len(network.linears) == 1 or not all(_pairs_are_linear(activation) for activation in activations):
+        return network
+    *inner, last = network.linears
+
+    def mirrored(layer: Linear) -> Linear:
+        half = layer.bias.size // 2
+        kept = layer.bias.size - half
+        weight, bias = (jnp.concatenate([part[:kept], -part[:half]]) for part in (layer.weight, layer.bias))
+        return Linear(weight, bias, layer.weight_log_var, layer.bias_log_var)
+
+    return network.with_linears([*(mirrored(layer) for layer in inner), last])
+
+
+def _pairs_are_linear(activation: Activation) -> bool:
+    """Whether a unit and its mirror image differ by a linear function, without being copies of each other."""
+    z = jnp.linspace(0.1, 3.0, 7)
+    up, down = activation(z), activation(-z)
+    copies = jnp.allclose(up, down) or jnp.allclose(up, -down)
+    return bool(jnp.allclose((up - down) / z, (up - down)[0] / z[0]) and not copies)
+
+
+def fit_last_layer(network: Network, inputs: Float[np.ndarray, "n i"], outputs: Float[np.ndarray, "n o"]) -> Network:
+    """The network with the mean weights of its last layer by ridge regression of the outputs on the hidden units."""
+    inner, last = Network(network.layers[:-1]), network.linears[-1]
+    hidden = inputs if not inner.layers else np.asarray(jax.vmap(inner)(jnp.asarray(inputs, last.weight.dtype)), float)
+    weight, bias = (jnp.asarray(part, last.weight.dtype) for part in ridge(hidden, outputs))
+    return network.with_linears([*network.linears[:-1], Linear(weight, bias, last.weight_log_var, last.bias_log_var)])
+
+
+# The linear model of subspace identification
+
+
+def linear_start(model: StateSpaceModel, series: Sequence[Series]) -> StateSpaceModel:
+    """The model with means, weight variances and process noise from the linear model of subspace identification.
+
+    Args:
+        model: With a linear emission; half of the hidden units of its transition stay as they were drawn.
+        series: Standardised. If they are too short for subspace identification, the model stays as it is.
+    """
+    found = identify_states(series, model.x_size)
+    if found is None:
+        return model
+    emission = fit_last_layer(cast(Network, model.emission), *found.seen)
+    inputs, following = found.moves
+    states = inputs[:, : model.x_size]
+    moves = (following - states) / found.dt[:, None] if model.residual else following
+    slope, bias = ridge(inputs, moves)
+    # Finite data are no evidence of an unstable system.
+    identity = np.eye(len(slope), slope.shape[1]) * model.residual
+    stable = bounded_spectral_radius((slope + identity)[:, : model.x_size], 1.0)
+    slope[:, : model.x_size] = stable - identity[:, : model.x_size]
+    residuals = moves - inputs @ slope.T - bias
+    noise = np.maximum((residuals * found.dt[:, None] ** 0.5 if model.residual else residuals).var(axis=0), SMALLEST_NOISE)
+    # Fitted at random points that reach beyond the data, or the network would oscillate between and beyond them.
+    cloud = CLOUD_SCALE * np.random.default_rng(0).normal(size=(CLOUD_SIZE, slope.shape[1]))
+    transition = fit_last_layer(mirror_units(model.transition), cloud, cloud @ slope.T + bias)
+    transition = _bound_output_noise(transition, inputs, NOISE_SHARE * noise)
+    parts: Any = [emission, transition]
+    where = [lambda m: m.emission, lambda m: m.transition]
+    if model.log_process_noise is not None:
+        parts.append(jnp.asarray(np.log(NOISE_SHARE * noise), model.log_process_noise.dtype))
+        where.append(lambda m: m.log_process_noise)
+    return eqx.tree_at(lambda m: [part(m) for part in where], model, parts)
+
+
+def _bound_output_noise(network: Network, inputs: Float[np.ndarray, "n i"], noise: Float[np.ndarray, " o"]) -> Network:
+    """The network with weight variances so small that no output has more than this variance on average."""
+    if not network.uncertain:
+        return network
+    # A sample of the points: all of a long series would exceed memory.
+    points = jnp.asarray(inputs[:: max(1, len(inputs) // CLOUD_SIZE)], network.linears[0].weight.dtype)
+    worst = float((np.asarray(_output_noise(network, points), float).mean(axis=0) / noise).max())
+    return scale_variances(network, min(1.0, 1 / worst))
+
+
+@eqx.filter_jit
+def _output_noise(network: Network, points: Float[Array, "n i"]) -> Float[Array, "n o"]:
+    """Variances of the outputs of a network at certain inputs."""
+    return jax.vmap(lambda at: jnp.diag(Moments().channel(network, Gaussian.certain(at)).noise))(points)

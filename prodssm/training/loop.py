@@ -1,0 +1,178 @@
+"""The training loop: compiled chunks of iterations, early stopping, checkpoints that resume bit by bit, progress, a history."""
+
+import os
+import time
+from abc import abstractmethod
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import optax
+from jaxtyping import Array, PRNGKeyArray
+from tqdm.auto import tqdm
+
+from prodssm.training.checkpoints import TrainingState, fingerprint, read_checkpoint, write_checkpoint
+from prodssm.training.history import History, StopReason
+from prodssm.training.recipe import Recipe
+
+CHUNK = 25  # iterations per compiled call; progress, validation and checkpoints come between two of them
+
+
+class Task(eqx.Module):
+    """What the loop maximises.
+
+    Attributes:
+        averaged: Whether the mean of a chunk's parameters is kept rather than its last ones, which fluctuate with small
+            batches.
+        recipe: How to train.
+        prior_weight: Weight of the hyper-prior as an array; it overrules that of the recipe.
+    """
+
+    averaged: ClassVar[bool] = False
+    recipe: eqx.AbstractVar[Recipe]
+    prior_weight: eqx.AbstractVar[Array]
+
+    @property
+    @abstractmethod
+    def validated(self) -> bool:
+        """Whether `evaluate` scores validation data."""
+
+    @property
+    @abstractmethod
+    def identity(self) -> tuple[Sequence[str], tuple[Any, ...]]:
+        """Words and arrays that tell one task from another, for the fingerprint of a checkpoint."""
+
+    @abstractmethod
+    def objective(self, learned: Any, key: PRNGKeyArray) -> Array:
+        """The objective of one batch."""
+
+    @abstractmethod
+    def evaluate(self, learned: Any, objective: Array, done: Array) -> tuple[Any, Array]:
+        """The parameters as they would be kept, and their score.
+
+        Args:
+            learned: Parameters after a chunk.
+            objective: The mean objective over the chunk.
+            done: Iterations so far.
+        """
+
+    def optimiser(self) -> optax.GradientTransformation:
+        """How parameters are updated."""
+        return self.recipe.optimiser()
+
+    def compiled(self) -> "Task":
+        """The task without the settings that only the loop needs, which would trigger recompilation."""
+        return self
+
+
+def latest_score(objective: Array, done: Array) -> Array:
+    """The iteration as a score, where objectives of minibatches cannot be compared: the latest finite parameters win."""
+    return jnp.where(jnp.isfinite(objective), done.astype(objective.dtype), -jnp.inf)
+
+
+def maximise(
+    task: Task,
+    learned: Any,
+    *,
+    key: PRNGKeyArray,
+    checkpoint: str | os.PathLike[str] | None = None,
+    progress: bool = True,
+) -> tuple[Any, History]:
+    """Run the loop: the best parameters seen, and the history. Ctrl-C ends it and keeps the best so far.
+
+    Args:
+        task: What is maximised, and how.
+        learned: Initial parameters.
+        key: Randomness; a function of key and iteration, so that a resumed run continues to the same bits.
+        checkpoint: A file that an interrupted run resumes from.
+        progress: Show a progress bar.
+    """
+    limit = task.recipe.iterations
+    assert limit is not None
+    # By way of NumPy: weak types would trigger a second compilation after the first chunk.
+    learned = jax.tree.map(lambda leaf: jnp.asarray(np.asarray(leaf)), learned)
+    worst = jnp.full((), -jnp.inf, task.prior_weight.dtype)
+    state = TrainingState(learned, task.optimiser().init(learned), learned, worst, jnp.zeros((), jnp.int32))
+    history, identity = History(), fingerprint(state.learned, task.recipe, *task.identity, key)
+    if checkpoint is not None and Path(checkpoint).exists():
+        state, history = read_checkpoint(checkpoint, state, identity)
+    clock = time.monotonic() - (history.seconds[-1] if history.seconds else 0.0)
+    done = sum(history.iterations[-1:])
+    bar = tqdm(total=limit, initial=done, disable=not progress, desc="training", unit="it")
+    try:
+        while not _is_over(state, history, task):
+            length = (limit - done) % CHUNK or CHUNK  # a short chunk comes first, so that the last mean is over a whole one
+            counts = (jnp.asarray(np.int32(count)) for count in (done + length, length))
+            state, objective, value = _run_chunk(state, task.compiled(), jr.fold_in(key, done), *counts)
+            scores = float(objective), float(value)  # blocks here: an interrupt must not leave half a row of history
+            done += length
+            history.iterations.append(done)
+            history.objective.append(scores[0])
+            history.validation += [scores[1]] if task.validated else []
+            history.seconds.append(time.monotonic() - clock)
+            if checkpoint is not None:
+                write_checkpoint(checkpoint, state, history, identity)
+            bar.update(length)
+            bar.set_postfix_str(_postfix(history))
+    except KeyboardInterrupt:
+        history.stop_reason = StopReason.INTERRUPTED
+    finally:
+        bar.close()
+    return state.best, history
+
+
+@eqx.filter_jit
+def _run_chunk(
+    state: TrainingState, task: Task, key: PRNGKeyArray, done: Array, length: Array
+) -> tuple[TrainingState, Array, Array]:
+    """Some iterations in one compiled loop, so that small models do not wait for Python."""
+    optimiser = task.optimiser()
+
+    def body(n, carry):
+        learned, opt_state, mean, total = carry
+        value, grads = jax.value_and_grad(lambda p: -task.objective(p, jr.fold_in(key, n)))(learned)
+        updates, opt_state = optimiser.update(grads, opt_state, learned)
+        learned = eqx.apply_updates(learned, updates)
+        if task.averaged:
+            mean = jax.tree.map(lambda old, new: old + (new - old) / (n + 1).astype(new.dtype), mean, learned)
+        return learned, opt_state, mean, total - value
+
+    # The length is traced: a shorter chunk is not compiled again.
+    zero = jnp.zeros((), task.prior_weight.dtype)
+    start = (state.learned, state.opt_state, state.learned, zero)
+    learned, opt_state, mean, total = jax.lax.fori_loop(0, length, body, start)
+    objective = total / length
+    kept, value = task.evaluate(mean if task.averaged else learned, objective, done)
+    # The objective is that of the parameters before the last update, which may have made them NaN.
+    finite = jnp.stack([~jnp.isnan(leaf).any() for leaf in jax.tree.leaves(kept)]).all()
+    better = (value > state.best_score) & finite
+    best = jax.tree.map(lambda new, old: jnp.where(better, new, old), kept, state.best)
+    best_score = jnp.where(better, value, state.best_score)
+    best_iteration = jnp.where(better, done, state.best_iteration)
+    return TrainingState(learned, opt_state, best, best_score, best_iteration), objective, value
+
+
+def _is_over(state: TrainingState, history: History, task: Task) -> bool:
+    """Whether training is done; if early, the history says why."""
+    if not history.iterations:
+        return False
+    if not np.isfinite(history.objective[-1]):
+        history.stop_reason = StopReason.DIVERGED
+        return True
+    patience, limit = task.recipe.patience, task.recipe.iterations
+    assert patience is not None
+    assert limit is not None
+    if task.validated and history.iterations[-1] - int(state.best_iteration) >= patience:
+        history.stop_reason = StopReason.EARLY_STOPPING
+        return True
+    return history.iterations[-1] >= limit
+
+
+def _postfix(history: History) -> str:
+    validation = f", validation {history.validation[-1]:.4f}" if history.validation else ""
+    return f"log likelihood {history.objective[-1]:.4f}{validation} per value"

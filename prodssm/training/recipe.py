@@ -1,0 +1,200 @@
+"""How a model is trained: one object for all settings, the same words in both estimators."""
+
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jaxtyping import Array
+
+from prodssm._validation import plain, require_integer, require_number
+from prodssm.training.objectives import OBJECTIVES, Objective
+
+SCHEDULES = ("constant", "cosine")
+FINAL_RATE = 0.01  # of the learning rate, where a cosine schedule ends
+FINE_TUNE_RATE = 0.2  # of the learning rate, for a model that has been trained already
+LOG_VARIANCES = ("log_process_noise", "log_variance", "weight_log_var", "bias_log_var")
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Training settings. What is None is the estimator's default (docs/recipe.md).
+
+    Attributes:
+        iterations: Steps of the optimiser, at most.
+        learning_rate: Of Adam, at its highest.
+        schedule: "cosine" (decays to a hundredth) or "constant".
+        warm_up: Fraction of the iterations over which the learning rate rises linearly. Adam's first steps move every parameter
+            by the whole rate, which would destroy a fitted initialisation; None: 0.2 after a linear initialisation, else 0.
+        variance_rate: Factor on the learning rate of log variances.
+        clip: Largest norm of the gradient of the objective per observed value.
+        prior_weight: Weight of the hyper-prior; 1 in the paper. "auto" (regressor): chosen on validation data.
+        objective: "evidence", or "bound" for the evidence lower bound.
+        horizons: Steps ahead at which observations are predicted, with equal weight; (1,) is the filter's evidence.
+        stride: With longer horizons, forecasts start at every `stride`-th observation.
+        batch: Series, windows or rows per step, or "all".
+        window: Length of the windows that are drawn from series, or "all" for whole series.
+        validation: Fraction of the data held out for early stopping.
+        validation_horizons: Horizons of the validation score; those of training if None.
+        patience: Iterations without improvement on the validation data after which to stop.
+        calibrate: Whether the validation data also rescale a constant process noise.
+        linear_start: With a linear emission, whether to initialise with the linear model of subspace identification.
+        fine_tune: Global weights are trained as local ones first, then as global for so many iterations at a fifth of the
+            learning rate; 0 trains them as global from the start.
+    """
+
+    iterations: int | None = None
+    learning_rate: float | None = None
+    schedule: str | None = None
+    warm_up: float | None = None
+    variance_rate: float | None = None
+    clip: float | None = None
+    prior_weight: float | str | None = None
+    objective: str | None = None
+    horizons: tuple[int, ...] | None = None
+    stride: int | None = None
+    batch: int | str | None = None
+    window: int | str | None = None
+    validation: float | None = None
+    validation_horizons: tuple[int, ...] | None = None
+    patience: int | None = None
+    calibrate: bool | None = None
+    linear_start: bool | None = None
+    fine_tune: int | None = None
+
+    def filled(self, defaults: "Recipe") -> "Recipe":
+        """The recipe with its missing settings taken from the defaults, checked."""
+        values = {part.name: plain(getattr(self, part.name)) for part in fields(self)}
+        given = {name: value for name, value in values.items() if value is not None}
+        return replace(defaults, **given).check()
+
+    def check(self) -> "Recipe":
+        """Itself, or an error that names the setting."""
+        for name in ("iterations", "patience", "stride"):
+            require_integer(name, getattr(self, name), least=1)
+        require_integer("fine_tune", self.fine_tune, least=0)
+        for name in ("learning_rate", "clip", "variance_rate"):
+            require_number(name, getattr(self, name))
+            if getattr(self, name) <= 0:
+                raise ValueError(f"{name} must be positive, got {getattr(self, name)}")
+        for name in ("calibrate", "linear_start"):
+            if not isinstance(getattr(self, name), bool | np.bool_):
+                raise TypeError(f"{name} must be True or False, got {getattr(self, name)!r}")
+        if self.prior_weight != "auto":
+            require_number("prior_weight", self.prior_weight)
+            if not self.prior_weight >= 0:  # type: ignore[operator]
+                raise ValueError(f"prior_weight must not be negative, got {self.prior_weight}")
+        _require_fraction("warm_up", self.warm_up or 0.0, inclusive=True)
+        _require_fraction("validation", self.validation)
+        for name, words in (("schedule", SCHEDULES), ("objective", OBJECTIVES)):
+            if getattr(self, name) not in words:
+                raise ValueError(f"{name} must be one of {', '.join(words)}; got {getattr(self, name)!r}")
+        for name, least in (("batch", 1), ("window", 2)):
+            if getattr(self, name) != "all":
+                require_integer(name, getattr(self, name), least=least)
+        _require_horizons("horizons", self.horizons)
+        if self.validation_horizons is not None:
+            _require_horizons("validation_horizons", self.validation_horizons)
+        return self
+
+    @property
+    def batch_size(self) -> int | None:
+        """Members of a batch; None for all."""
+        return None if self.batch == "all" else self.batch  # type: ignore[return-value]
+
+    @property
+    def window_length(self) -> int | None:
+        """Length of windows; None for whole series."""
+        return None if self.window == "all" else self.window  # type: ignore[return-value]
+
+    @property
+    def training_objective(self) -> Objective:
+        """What is maximised besides the hyper-prior."""
+        return Objective(self.horizons, self.objective, self.stride)  # type: ignore[arg-type]
+
+    @property
+    def validation_objective(self) -> Objective:
+        """How validation data are scored."""
+        objective = self.training_objective
+        return objective if self.validation_horizons is None else objective._replace(horizons=self.validation_horizons)
+
+    def fine_tuning(self) -> "Recipe":
+        """The recipe of a model that has been trained already: fewer iterations at a lower rate."""
+        assert self.learning_rate is not None
+        return replace(self, iterations=self.fine_tune, learning_rate=self.learning_rate * FINE_TUNE_RATE)
+
+    def optimiser(self) -> optax.GradientTransformation:
+        """Adam behind a clipped gradient."""
+        assert self.clip is not None
+        adam = optax.chain(optax.clip_by_global_norm(self.clip), optax.adam(self.learning_rates()))
+        return adam if self.variance_rate == 1 else optax.chain(adam, optax.stateless(self._scale_log_variances))
+
+    def learning_rates(self) -> float | optax.Schedule:
+        """The learning rate: constant, or a function of the iteration."""
+        assert self.learning_rate is not None
+        assert self.iterations is not None
+        if self.schedule == "cosine":
+            decay = optax.cosine_decay_schedule(self.learning_rate, self.iterations, alpha=FINAL_RATE)
+        elif self.warm_up:
+            decay = optax.constant_schedule(self.learning_rate)
+        else:
+            return self.learning_rate
+        rising = round((self.warm_up or 0.0) * self.iterations)
+        return (lambda n: decay(n) * jnp.minimum((n + 1) / rising, 1.0)) if rising else decay
+
+    def _scale_log_variances(self, updates: Any, _: Any = None) -> Any:
+        """Adam moves a parameter by at most its rate, and log variances have further to go than weights."""
+        factor = self.variance_rate or 1.0
+
+        def scaled(path: Any, update: Array) -> Array:
+            return update * factor if getattr(path[-1], "name", None) in LOG_VARIANCES else update
+
+        return jax.tree_util.tree_map_with_path(scaled, updates)
+
+
+SERIES_RECIPE = Recipe(
+    iterations=500,
+    learning_rate=0.01,
+    schedule="cosine",
+    variance_rate=1.0,
+    clip=1.0,
+    prior_weight=0.2,
+    objective="evidence",
+    horizons=(1,),
+    stride=1,
+    batch="all",
+    window="all",
+    validation=0.0,
+    patience=200,
+    calibrate=True,
+    linear_start=True,
+    fine_tune=50,
+)
+"""Defaults of `ProDSSM`."""
+
+Stage = tuple[str, Recipe]
+"""A weight mode, and how to train with it."""
+
+
+def stages(weights: str, recipe: Recipe) -> list[Stage]:
+    """The stages of training: global weights as local ones first, because a gradient of theirs costs many times as much."""
+    if weights != "global" or not recipe.fine_tune:
+        return [(weights, recipe)]
+    return [("local", recipe), ("global", recipe.fine_tuning())]
+
+
+def _require_fraction(name: str, value: Any, *, inclusive: bool = False) -> None:
+    require_number(name, value)
+    if not (0 <= value < 1 or (inclusive and value == 1)):
+        raise ValueError(f"{name} must be a fraction between 0 and 1, got {value}")
+
+
+def _require_horizons(name: str, horizons: Any) -> None:
+    if not isinstance(horizons, tuple):
+        raise TypeError(f"{name} must be a tuple of numbers of steps such as (1, 5), got {horizons!r}")
+    if not horizons or len(set(horizons)) < len(horizons):
+        raise ValueError(f"{name} must be one or more different numbers of steps, got {horizons}")
+    for steps in horizons:
+        require_integer(name, steps, least=1)
