@@ -2,28 +2,13 @@
 PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
+PYTEST := $(BIN)/python -m pytest -q -p no:cacheprovider
 # Where this is set, every process parses all of JAX again.
 unexport PYTHONDONTWRITEBYTECODE
-# What float32 could break, and the rooms right above; the rest says the same in any precision.
-NUMERICS := tests/methods $(addprefix tests/test_,$(addsuffix .py,linalg gaussian weights activations layers network inference \
-	objective checking review))
-SINGLE := $(filter-out tests/test_objective.py tests/test_checking.py,$(NUMERICS))  # these add up what the others compute
-PYTEST := $(BIN)/python -m pytest -q -p no:cacheprovider
-# Types and shapes are checked while tests run, which takes time: of each room by its own tests, in one precision.
-TYPED := $(PYTEST) --jaxtyping-packages=prodssm,beartype.beartype
-UPSTAIRS := $(addprefix prodssm.,answers assembly batches checking datasets estimators frames held_out metrics mixture persistence plots \
-	regression regressor series subspace training units)
-COMMA := ,
-EMPTY :=
-TYPED_UPSTAIRS := $(PYTEST) --jaxtyping-packages=$(subst $(EMPTY) $(EMPTY),$(COMMA),$(UPSTAIRS)),beartype.beartype
-# Most of a test is the compiler's time: compile lightly, and nothing twice. `make demo` compiles as users do.
-# XLA's newer emitters of fused loops take most of it; the older ones compile the same programs in a third of the time.
-LIGHTLY := XLA_FLAGS="--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
-test: export JAX_COMPILATION_CACHE_DIR := $(CURDIR)/.venv/compiled
-test: export JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS := 0
-test: export JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES := -1
+# Rooms whose numbers depend on the precision.
+NUMERICS := tests/beliefs tests/networks tests/methods tests/models
 
-.PHONY: demo test bench experiments cases clean
+.PHONY: demo test test-all bench experiments cases clean
 
 .venv/made:
 	$(PYTHON) -m venv .venv
@@ -49,30 +34,34 @@ test: export JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES := -1
 demo: .venv/demo
 	$(BIN)/python examples/learn_kink.py
 
-# Two at a time, the long ones first; each is one process, so that what is traced for one test serves the others.
+# At most 12 minutes on two cores: two processes at a time, the long ones first.
 test: .venv/test
-	$(MAKE) --no-print-directory -j 2 upstairs numerics single smoke lint doctests
+	$(MAKE) --no-print-directory -j 2 unit single default-xla lint
 
-.PHONY: upstairs numerics single smoke lint doctests
+# Everything: slow suites, golden file, smoke runs of examples and experiments. At most 60 minutes.
+test-all: test
+	$(MAKE) --no-print-directory -j 2 slow single-slow smoke
 
-upstairs: .venv/test
-	$(LIGHTLY) $(TYPED_UPSTAIRS) tests $(addprefix --ignore=,$(NUMERICS))
+.PHONY: unit single default-xla lint slow single-slow smoke
 
-numerics: .venv/test
-	$(LIGHTLY) $(TYPED) $(NUMERICS)
+unit: .venv/test
+	$(PYTEST) -m "not slow" tests
 
 single: .venv/test
-	$(LIGHTLY) PRODSSM_TEST_BITS=32 $(PYTEST) $(SINGLE)
+	PRODSSM_TEST_BITS=32 $(PYTEST) -m "not slow" $(NUMERICS)
 
-# A few iterations of everything that is run by hand.
-QUICKLY := examples/uncertain_forecast.py examples/learn_kink.py $(addprefix experiments/,$(addsuffix .py,recipe kink filtering \
-	sysid sysid_tries uci))
+# With the compiler pipeline that users have.
+default-xla: .venv/test
+	PRODSSM_TEST_XLA=default $(PYTEST) -m "default_xla and not slow" tests
+
+slow: .venv/test
+	$(PYTEST) -m slow tests
+
+single-slow: .venv/test
+	PRODSSM_TEST_BITS=32 $(PYTEST) -m slow $(NUMERICS)
 
 smoke: .venv/test
-	$(LIGHTLY) $(BIN)/python scripts/smoke.py $(QUICKLY)
-
-doctests: .venv/test
-	$(LIGHTLY) $(PYTEST) --doctest-modules prodssm
+	$(BIN)/python scripts/smoke.py
 
 lint: .venv/test
 	$(BIN)/ruff check .
@@ -80,33 +69,18 @@ lint: .venv/test
 	$(BIN)/pyright
 
 bench: .venv/bench
-	$(BIN)/python benchmarks/covariance_order.py --save benchmarks/results/covariance_order.jsonl --plot docs/images/covariance_order.png
-	$(BIN)/python benchmarks/one_step.py --save benchmarks/results/one_step.jsonl --plot docs/images/one_step.png
-	$(BIN)/python benchmarks/equal_accuracy.py --save benchmarks/results/equal_accuracy.jsonl --plot docs/images/equal_accuracy.png
-	$(BIN)/python benchmarks/filter.py --save benchmarks/results/filter.jsonl --plot docs/images/filter.png
-	$(BIN)/python benchmarks/stream.py --save benchmarks/results/stream.jsonl --plot docs/images/stream.png
-	$(BIN)/python benchmarks/global.py --save benchmarks/results/global.jsonl --plot docs/images/global.png
-	$(BIN)/python benchmarks/train.py --save benchmarks/results/train.jsonl --plot docs/images/train.png
+	for name in covariance_order one_step equal_accuracy filter stream global train; do \
+		$(BIN)/python benchmarks/$$name.py --save benchmarks/results/$$name.jsonl --plot docs/images/$$name.png || exit 1; \
+	done
 	$(BIN)/python scripts/benchmark_tables.py
 
 # Resumable: rows that are in experiments/results already are not made again.
 experiments: .venv/demo
-	$(BIN)/python experiments/recipe.py
-	$(BIN)/python experiments/recipe.py --weights global
-	$(BIN)/python experiments/kink.py
-	$(BIN)/python experiments/filtering.py
-	$(BIN)/python experiments/sysid.py --select
-	$(BIN)/python experiments/sysid_tries.py --blocks
-	$(BIN)/python experiments/sysid_tries.py --blended
-	$(BIN)/python experiments/sysid.py
-	$(BIN)/python experiments/sysid_tries.py
-	$(BIN)/python experiments/sysid_tries.py --pools
-	$(BIN)/python experiments/sysid_tries.py --eighths
-	$(BIN)/python experiments/uci.py
+	for name in recipe kink filtering sysid uci; do $(BIN)/python experiments/$$name.py || exit 1; done
 	$(BIN)/python scripts/result_tables.py
 
 cases: .venv/test
 	$(BIN)/python scripts/random_cases.py
 
 clean:
-	rm -rf .venv output .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .cache output .pytest_cache .ruff_cache .hypothesis

@@ -1,7 +1,7 @@
-"""What every benchmark shares: fair timing, JSON lines, command line, and one core.
+"""Shared by all benchmarks: interleaved timing, JSON lines, command line, and pinning to one core.
 
 Import this before JAX. Benchmarks run on one core unless `--all-cores` is given: waking a second thread takes longer than the
-small matrix products that are compared here, and how long depends on who else uses the machine.
+small matrix products that are compared here, by an amount that depends on the load of the machine.
 """
 
 import argparse
@@ -34,10 +34,11 @@ def parser(what: str) -> argparse.ArgumentParser:
 
 
 def interleaved(functions: dict[str, Callable[[], Any]], *, seconds: float = 0.5, least: int = 5) -> dict[str, float]:
-    """Median seconds per call of each function, measured in turns so that a busy machine is unfair to none of them.
+    """Median seconds per call of each function, interleaved so that other load on the machine affects all of them alike.
 
-    A turn begins with a call that is not counted, because the one before may have emptied the caches, and lasts about ten
-    milliseconds. What takes longer than a quarter of a second runs three times, cold or warm. Compilation happens before.
+    A turn begins with a warm-up call that is not timed, because the function before may have evicted the caches, and lasts
+    about ten milliseconds. A function that takes longer than a quarter of a second is timed three times without warm-up.
+    Compilation is not timed.
     """
     repeats, slow = {}, set()
     for name, function in functions.items():
@@ -65,7 +66,7 @@ def interleaved(functions: dict[str, Callable[[], Any]], *, seconds: float = 0.5
 
 
 class Compiled(NamedTuple):
-    """A function bound to its arguments and ready to run, the seconds that compiling it took, and its peak bytes."""
+    """A compiled function bound to its arguments, its compilation time in seconds, and its peak memory in bytes."""
 
     run: Callable[[], Any]
     seconds: float
@@ -73,7 +74,7 @@ class Compiled(NamedTuple):
 
 
 def compiled(function: Callable[..., Any], *arguments: Any) -> Compiled:
-    """Trace and compile a function of arrays; the peak counts arguments, results and all that is kept in between."""
+    """Trace and compile a function of arrays; peak memory counts arguments, results and temporaries."""
     begin = time.perf_counter()
     program = jax.jit(function).lower(*arguments).compile()
     seconds = time.perf_counter() - begin
@@ -83,25 +84,25 @@ def compiled(function: Callable[..., Any], *arguments: Any) -> Compiled:
 
 
 def verdict(claim: str, ratio: float, *, least: float | None = None, most: float | None = None) -> dict[str, Any]:
-    """A row that holds a measured ratio against what we promise."""
+    """A row that compares a measured ratio with its promised bounds."""
     bounds = {name: bound for name, bound in (("least", least), ("most", most)) if bound is not None}
     holds = (least is None or ratio >= least) and (most is None or ratio <= most)
     return {"claim": claim, "ratio": float(ratio)} | bounds | ({"holds": bool(holds)} if bounds else {})
 
 
 def exponent(sizes: Iterable[float], costs: Iterable[float]) -> float:
-    """The power with which costs grow with sizes, by least squares on logarithms."""
+    """The exponent of the power law from sizes to costs, by least squares on logarithms."""
     return float(np.polyfit(np.log(list(sizes)), np.log(list(costs)), 1)[0])
 
 
 def machine() -> dict[str, Any]:
-    """What the numbers were measured on."""
+    """The hardware and the version of JAX."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return {"cores": cores, "machine": platform.machine(), "jax": jax.__version__}
 
 
 class Printer:
-    """Rows as JSON lines or as text, and into a file where one is wanted."""
+    """Prints rows as JSON lines or as text, and appends them to a file if one is given."""
 
     def __init__(self, options: argparse.Namespace):
         self.as_json, self.save = options.json, None
@@ -109,7 +110,7 @@ class Printer:
             options.save.parent.mkdir(parents=True, exist_ok=True)
             self.save = options.save.with_suffix(".part")
             self.save.write_text("")
-            # A run that is cut or fails must not take the rows of the last whole one with it.
+            # An interrupted or failed run must not overwrite the rows of the last complete one.
             atexit.register(lambda: hasattr(sys, "last_value") or os.replace(self.save, options.save))
 
     def row(self, **values: Any) -> None:
@@ -123,7 +124,7 @@ class Printer:
             print("  ".join(f"{name}={_short(value)}" for name, value in values.items()), flush=True)
 
     def text(self, line: str) -> None:
-        """A line for people."""
+        """A line of text, left out with `--json`."""
         if not self.as_json:
             print(line, flush=True)
 

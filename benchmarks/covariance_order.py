@@ -1,7 +1,7 @@
-"""At which order should the covariance of activations be cut? Error and cost, next to the exact ReLU integral and to DVI.
+"""At which order should the covariance of activations be truncated? Error and cost, next to the ReLU integral and to DVI.
 
 Three tables: the covariance of two ReLUs on a grid of means and correlations; the output covariance of random networks; the
-cost of the covariance of a hidden layer with its gradient. The default order is read off these.
+cost of the covariance of a hidden layer and of its gradient. The default order was chosen from these.
 """
 
 import math
@@ -14,19 +14,19 @@ import jax.random as jr
 import numpy as np
 
 import prodssm as ps
-from prodssm.methods.moments import DEFAULT_ORDER, moments
+from prodssm.methods.moments import DEFAULT_ORDER
 
 CORRELATIONS = (0.3, 0.6, 0.9, 0.99, 0.999)
 ORDERS = (1, 2, 3, 4, 6, 8, 12)
 
 
 def series(mean: jax.Array, cov: jax.Array, order: int) -> jax.Array:
-    """ReLU covariance by the library's rule at some order."""
-    return moments(ps.Network((ps.ACTIVATIONS["relu"],)), ps.Gaussian(mean, cov), order=order).cov
+    """ReLU covariance by the truncated series of the library."""
+    return ps.Moments(order).propagate(ps.Network((ps.ACTIVATIONS["relu"],)), ps.Gaussian(mean, cov))[1].cov
 
 
 def standardised(mean: jax.Array, cov: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Standard deviations, ratios and correlations kept away from one, where both formulas below divide by zero."""
+    """Standard deviations, standardised means, and correlations clipped below one, where both formulas below are singular."""
     std = jnp.sqrt(jnp.diag(cov))
     limit = 1 - (1e-9 if cov.dtype == jnp.float64 else 1e-6)
     return std, mean / std, jnp.clip(cov / jnp.outer(std, std), -limit, limit)
@@ -67,13 +67,13 @@ def dvi(mean: jax.Array, cov: jax.Array) -> jax.Array:
 
 
 def rules() -> dict[str, Any]:
-    """Everything that is compared."""
+    """All rules for the covariance of ReLUs."""
     found: dict[str, Any] = {f"order {k}": lambda m, s, k=k: series(m, s, k) for k in ORDERS}
     return found | {"DVI": dvi} | {f"integral {n}": lambda m, s, n=n: integral(m, s, n) for n in (8, 16)}
 
 
 def on_the_grid(printer: common.Printer) -> dict[str, dict[str, float]]:
-    """Absolute error for two units of variance one; per correlation the worse of both signs."""
+    """Absolute error for two units of variance one; per correlation the larger one of both signs."""
     axis = jnp.linspace(-2.5, 2.5, 41)
     means = jnp.stack(jnp.meshgrid(axis, axis), axis=-1).reshape(-1, 2)
     signed = jnp.array([sign * rho for rho in CORRELATIONS for sign in (1, -1)])
@@ -95,13 +95,13 @@ def on_the_grid(printer: common.Printer) -> dict[str, dict[str, float]]:
 
 
 def hidden_moments(net: ps.Network, x: ps.Gaussian) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Mean and covariance before and after the second weight matrix: what every rule shares."""
-    first = moments(ps.Network(net.layers[:1]), x)
+    """Mean and covariance of the pre-activations, and the second weight matrix: the same for every rule."""
+    _, first = ps.Moments().propagate(ps.Network(net.layers[:1]), x)
     return first.mean, first.cov, net.linears[1].weight
 
 
 def in_networks(printer: common.Printer, nets: int) -> None:
-    """Relative error of the output covariance of random networks that a rule's hidden covariance causes."""
+    """Relative error of the output covariance of random networks due to the hidden covariance of each rule."""
     for sizes in ((1, 50), (2, 30), (13, 40))[: 1 if nets < 5 else 3]:
         for weights, log_var in (("point", None), ("local", math.log(0.05))):
             errors: dict[str, list[float]] = {name: [] for name in rules()}

@@ -1,13 +1,13 @@
-"""How many samples does Monte Carlo need to be as accurate as the rule, and what does that cost?
+"""How many samples does Monte Carlo need to be as accurate as moment matching ("the rule"), and what does that cost?
 
-Random networks with weights that are redrawn at every step are iterated from a Gaussian belief. Truth is a very large Monte
-Carlo run. The error of the moments is measured twice, for the mean in units of the state's spread and for the covariance in
-Frobenius norm. Monte Carlo has the rule's error when it has it in both (`cost_ratio`); beside that stands what it costs to have
-it in the one that asks for fewer samples (`easier_ratio`). Its price is that of the cheapest kind: layer outputs are drawn,
-never weights. Both sides work on the same batch of beliefs, so that neither is dominated by the start of a call.
+Random networks with local weights are iterated from a Gaussian belief. The reference is a very large Monte Carlo run. The
+error of the mean is relative to the standard deviation of the state, that of the covariance is relative in Frobenius norm.
+`cost_ratio` is the cost of Monte Carlo with the rule's error in both moments, `easier_ratio` with the rule's error in the one
+that needs fewer samples, as multiples of the cost of the rule. The Monte Carlo that is timed is the cheapest: it samples layer
+outputs, never weights. Both methods process the same batch of beliefs, so that dispatch overhead dominates neither.
 
-The rule pretends that the state is Gaussian after every step. Contractive networks keep it nearly so. Expanding ones do not,
-and the last table says how the error grows with the steps when they do not.
+The rule approximates the state by a Gaussian after every step. For contractive networks that is nearly exact. For expanding
+ones it is not, and the last table shows how the error grows with the number of steps.
 """
 
 import math
@@ -22,16 +22,15 @@ import jax.random as jr
 import numpy as np
 
 import prodssm as ps
-from prodssm.methods.moments import moments
 
 PROCESS_VAR = 0.01
 BATCH = 8
 
 
 def network(sizes: tuple[int, ...], gain: float, spread: float, seed: int) -> ps.Network:
-    """A random ReLU network whose weights have `gain` times the standard deviation that keeps the scale of a signal.
+    """A random ReLU network whose mean weights have `gain` times the standard deviation that preserves the scale of a signal.
 
-    The variance of each weight is `spread` times the square of that standard deviation.
+    The variance of each weight is `spread` times `gain` squared over the fan-in.
     """
     keys = jr.split(jr.key(seed), 2 * len(sizes))
     weights, biases = [], []
@@ -45,9 +44,9 @@ def network(sizes: tuple[int, ...], gain: float, spread: float, seed: int) -> ps
 
 def start(size: int, count: int) -> tuple[jax.Array, jax.Array]:
     """A batch of beliefs."""
-    roots = jr.normal(jr.key(7), (count, size, size)) / math.sqrt(size)
+    factors = jr.normal(jr.key(7), (count, size, size)) / math.sqrt(size)
     means = 0.5 * jr.normal(jr.key(8), (count, size))
-    return means, 0.3 * roots @ jnp.swapaxes(roots, 1, 2) + 0.1 * jnp.eye(size)[None]
+    return means, 0.3 * factors @ jnp.swapaxes(factors, 1, 2) + 0.1 * jnp.eye(size)[None]
 
 
 @partial(jax.jit, static_argnames=("steps",))
@@ -56,7 +55,8 @@ def by_rule(net: ps.Network, means: jax.Array, covs: jax.Array, *, steps: int) -
 
     def walk(mean, cov):
         def step(belief, _):
-            following = belief.advance(moments(net, belief).plus(jnp.full(mean.shape, PROCESS_VAR)))
+            _, predicted = ps.Moments().propagate(net, belief)
+            following = predicted.plus(jnp.full(mean.shape, PROCESS_VAR))
             return following, (following.mean, following.cov)
 
         return jax.lax.scan(step, ps.Gaussian(mean, cov), length=steps)[1]
@@ -66,7 +66,7 @@ def by_rule(net: ps.Network, means: jax.Array, covs: jax.Array, *, steps: int) -
 
 @partial(jax.jit, static_argnames=("steps", "samples"))
 def by_sampling(net: ps.Network, means, covs, key, *, steps: int, samples: int) -> tuple[jax.Array, jax.Array]:
-    """The same by particles whose layer outputs are drawn."""
+    """The same by particles, with sampled layer outputs."""
 
     def walk(mean, cov, key):
         first, *later = jr.split(key, steps + 1)
@@ -87,7 +87,7 @@ def by_sampling(net: ps.Network, means, covs, key, *, steps: int, samples: int) 
 
 
 def truth(net: ps.Network, means, covs, *, steps: int, samples: int) -> tuple[np.ndarray, np.ndarray]:
-    """Moments from many particles, in chunks that fit the memory, pooled in double precision."""
+    """Reference moments from many particles, in chunks that fit the memory, pooled in double precision."""
     chunk = 8192
     first, second = 0.0, 0.0
     chunks = max(1, samples // chunk)
@@ -109,14 +109,14 @@ def squared_errors(got: Any, mean: np.ndarray, cov: np.ndarray) -> tuple[np.ndar
 
 
 def compare(sizes: tuple[int, ...], gain: float, spread: float, seed: int, steps: int, samples: int) -> dict[str, np.ndarray]:
-    """Errors of the rule and of Monte Carlo with 1024 samples, per step, the noise of the truth taken out."""
+    """Errors of the rule and of Monte Carlo with 1024 samples, per step, corrected for the noise of the reference."""
     net = network(sizes, gain, spread, seed)
     means, covs = start(sizes[0], BATCH)
     mean, cov = truth(net, means, covs, steps=steps, samples=samples)
     rule = squared_errors(by_rule(net, means, covs, steps=steps), mean, cov)
     tries = [squared_errors(by_sampling(net, means, covs, jr.key(s), steps=steps, samples=1024), mean, cov) for s in range(4)]
     sampled = np.mean([t[0] for t in tries], axis=0), np.mean([t[1] for t in tries], axis=0)
-    blur = 1024 / samples  # the truth is itself a sample: this share of the error of 1024 samples
+    blur = 1024 / samples  # squared error of the reference, as a fraction of that of 1024 samples
     return {
         "rule_mean": np.sqrt(np.maximum(rule[0] - blur * sampled[0], 0)),
         "rule_cov": np.sqrt(np.maximum(rule[1] - blur * sampled[1], 0)),
@@ -128,9 +128,9 @@ def compare(sizes: tuple[int, ...], gain: float, spread: float, seed: int, steps
 
 
 def samples_needed(found: dict[str, np.ndarray], step: int) -> dict[str, float]:
-    """Samples for which Monte Carlo's error falls to the rule's, for each of the two moments.
+    """Number of samples at which Monte Carlo has the rule's error, for each of the two moments.
 
-    An error below the noise of the truth counts as that noise: the answer is then a lower bound.
+    An error below the noise of the reference counts as that noise: the result is then a lower bound.
     """
     needed = {}
     for moment in ("mean", "cov"):

@@ -1,15 +1,15 @@
 """What do a filter and a smoother cost per time step, next to other libraries on the same fixed networks?
 
-Two sizes: the kink network (1-50-1, the state observed) and a larger one (6-30-30-6 with 50 linear outputs), ReLU. The rivals
+Two sizes: the kink network (1-50-1, identity emission) and a larger one (6-30-30-6 with 50 linear outputs), ReLU. The rivals
 are dynamax (EKF, UKF), cuthbert (EKF in square-root form) and filterpy (EKF, UKF; NumPy, double precision only). None of them
-knows uncertain weights, so these are compared with an unscented filter on the state augmented by the 151 weights.
+supports uncertain weights, so these are compared with an unscented filter on the state augmented by the 151 weights.
 
-Everybody starts from a belief about the first observed state, conditions and then predicts, and before anything is timed all
-must agree on a linear model. Networks are constants of what is compiled; all contenders of one length are measured in turns.
-Whoever would need more than a few seconds for one call is left out at that length: filterpy, a Python loop, stops early.
+All start from a belief about the first observed state, condition and then predict, and before anything is timed all must agree
+on a linear model. Networks are constants of the compiled functions; all contenders of one length are interleaved. A contender
+that would need more than a few seconds for one call is left out at that length: filterpy, a Python loop, stops early.
 
-The second question is what the step buys: the mean negative log density of the true state, on trajectories drawn from the
-model itself, for the network fitted to clean samples and for networks trained on 120 noisy observations.
+The second question is accuracy: the mean negative log density of the true state, on trajectories simulated from the model
+itself, for the network fitted to samples of the kink and for networks trained on 120 noisy observations.
 """
 
 from functools import partial
@@ -26,7 +26,7 @@ import rivals
 import prodssm as ps
 
 LENGTHS = (100, 1000, 10_000, 100_000, 1_000_000)
-LARGE = 20_000  # from here on the overhead of a call is gone
+LARGE = 20_000  # from this length on the dispatch overhead of a call is negligible
 LARGEST_BYTES = 3 * 2**30
 WEIGHT_VAR = 1e-4
 
@@ -60,10 +60,10 @@ def linear() -> ps.StateSpaceModel:
 
 
 def require_agreement(printer: common.Printer, *, quick: bool) -> None:
-    """All contenders must be the Kalman filter and the smoother of a linear model."""
+    """On a linear model all contenders must equal the Kalman filter and the Rauch-Tung-Striebel smoother."""
     ssm = linear()
     y = ps.simulate(ssm, 25, key=jr.key(0))[1]
-    for smooth in (False,) if quick else (False, True):  # what is not timed need not agree
+    for smooth in (False,) if quick else (False, True):  # a quick run times no smoother
         worst, found = 0.0, {}
         for name, make in rivals.contenders(ssm, quick=quick).items():
             if smooth and name == "filterpy EKF":
@@ -85,7 +85,7 @@ def _what(smooth: bool) -> str:
 def measure(
     printer: common.Printer, label: dict[str, Any], makers: rivals.Makers, y: jax.Array, lengths: Any, smooth: bool, quick: bool
 ) -> dict[tuple[str, int], float]:
-    """Seconds per step of each contender at each length, as rows; contenders drop out where a call would take too long."""
+    """Seconds per step of each contender at each length, as rows; a contender is left out where a call would take too long."""
     longest = 1.0 if quick else 3.0
     steps: dict[tuple[str, int], float] = {}
     known: dict[str, float] = {}
@@ -117,7 +117,7 @@ def _ready(name: str, run: rivals.Run, y: jax.Array) -> common.Compiled:
 
 
 def certain_weights(printer: common.Printer, dtype: str, quick: bool) -> list[dict[str, Any]]:
-    """Ours and the rivals on both networks; the verdicts."""
+    """Ours and the rivals on both networks with point weights; the verdicts."""
     rows: list[dict[str, Any]] = []
     short = {True: (LARGE,), False: (1000,)}
     for net, ssm in {"1-50-1": kink.model(kink.fitted()), "6-30-30-6-50": larger()}.items():
@@ -127,7 +127,7 @@ def certain_weights(printer: common.Printer, dtype: str, quick: bool) -> list[di
         lengths = short[small] if quick else LENGTHS if small else LENGTHS[:-1]
         y = ps.simulate(ssm, max(lengths), key=jr.key(0))[1]
         label = {"dtype": dtype, "net": net, "weights": "point"}
-        # NumPy computes in double precision whatever it is given.
+        # NumPy computes in double precision whatever the input.
         makers = rivals.contenders(ssm, quick=quick, python=dtype == "float64" and not quick)
         for smooth in (False,) if quick else (False, True):
             able = {name: make for name, make in makers.items() if not (smooth and name == "filterpy EKF")}
@@ -168,7 +168,7 @@ def endurance(printer: common.Printer, quick: bool) -> None:
     problems |= {"6-30-30-6-50 point": larger()}
     for name, ssm in list(problems.items())[: 1 if quick else None]:
         y = ps.simulate(ssm, steps, key=jr.key(0))[1]
-        # Smoothing global weights would keep a covariance of all weights for every step.
+        # A smoother of global weights would store a covariance of all weights for every step.
         for smooth in (False,) if quick or ssm.weights == "global" else (False, True):
             built = common.compiled(rivals.ours(ssm, smooth, "moments"), y)
             mean, _, cov = (np.asarray(part) for part in built.run())
@@ -180,7 +180,7 @@ def endurance(printer: common.Printer, quick: bool) -> None:
 
 
 def state_nll(ssm: ps.StateSpaceModel, count: int, kinds: tuple[str, ...]) -> dict[str, np.ndarray]:
-    """Negative log density of the true scalar state under each filter, averaged over time: one number per trajectory."""
+    """Negative log density of the true scalar state under each filter, mean over time: one number per trajectory."""
     x, y = jax.vmap(lambda key: ps.simulate(ssm, 120, key=key))(jr.split(jr.key(1), count))
     runs = {"moments": rivals.ours(ssm, False, "moments")}
     runs |= {f"dynamax {kind}": rivals.dynamax(ssm, False, kind) for kind in kinds}
@@ -193,7 +193,7 @@ def state_nll(ssm: ps.StateSpaceModel, count: int, kinds: tuple[str, ...]) -> di
 
 
 def accuracy(printer: common.Printer, quick: bool) -> None:
-    """What ours and dynamax's filters believe about the true state, at the three noises; the verdicts."""
+    """Negative log density of the true state under our filter and dynamax's, at the three noise levels; the verdicts."""
     count, seeds = (50, 1) if quick else (100, 5)
     noises = kink.NOISES[-1:] if quick else kink.NOISES
     problems = [(noise, "fitted", kink.fitted) for noise in noises]
@@ -209,7 +209,7 @@ def accuracy(printer: common.Printer, quick: bool) -> None:
         printer.row(table="nll", net=f"{kind} {len(lost[noise, kind]) - 1}", noise=noise, **nll, **row)
     for (noise, kind), gaps in lost.items():
         claim = f"nats that dynamax EKF loses to moments, median of {len(gaps)} {kind} network(s)"
-        # Better everywhere; by more than a nat where noise is large.
+        # Better at every noise level, and by more than a nat at the largest.
         for least in (0.0, 1.0) if noise == max(noises) else (0.0,):
             printer.row(noise=noise, worst=min(gaps), **common.verdict(claim, float(np.median(gaps)), least=least))
 
@@ -221,7 +221,7 @@ def main() -> None:
     printer.row(benchmark="filter", process_std=kink.PROCESS_STD, weight_var=WEIGHT_VAR, **common.machine())
     rows: list[dict[str, Any]] = []
     for bits in (64, 32):
-        # Rivals create arrays of the default type inside, so the type is a setting of the process and not of the data.
+        # Rivals create arrays of the default dtype inside, so the precision is a setting of the process and not of the data.
         jax.config.update("jax_enable_x64", bits == 64)
         if bits == 64:
             require_agreement(printer, quick=options.quick)

@@ -1,8 +1,8 @@
-"""What do weights that are drawn once cost, and what does a bounded rank lose?
+"""What do global weights cost, and how large is the error of a bounded rank?
 
-Filtering: a state of six, two hidden layers of thirty, fifty outputs, about 1,300 weights, 300 steps. One gradient of the
-filter's likelihood with local weights, with global weights at several ranks, and with weights drawn a number of times, each
-draw with a filter of its own. Time, memory, and the relative error of the log likelihood against a dense covariance, in double
+Filtering: six states, two hidden layers of thirty, fifty outputs, about 1,300 weights, 300 steps. One gradient of the filter's
+likelihood with local weights, with global weights at several ranks of the covariance downdate, and with Monte Carlo over global
+weights, one filter per draw. Time, memory, and the relative error of the log likelihood against a dense covariance, in double
 precision.
 
 Regression: one gradient of a minibatch of Boston's shape (13 inputs) with the defaults of `DeepStochasticRegressor` (32 rows,
@@ -21,16 +21,17 @@ import jax.random as jr
 import numpy as np
 
 import prodssm as ps
-from prodssm.inference import Finder, walk
-from prodssm.model import DEFAULT_RANK
-from prodssm.regression import Plan, log_probs
-from prodssm.regressor import Shape
-from prodssm.series import Frames
+from prodssm.data.scaling import Standardiser
+from prodssm.data.series import Record
+from prodssm.models.filtering import Recursion
+from prodssm.models.regression import LayerStack, row_log_probs
+from prodssm.models.state_space import DEFAULT_RANK
+from prodssm.training.initialisation import regression_model, scale_output
 
 STATES, HIDDEN, OUTPUTS, STEPS = 6, 30, 50, 300
 RANKS = (4, 8, 16, 32, 64, 128)
 DRAWS = (32, 128)
-DENSE = 10**6  # more than there are weights: nothing is left out
+DENSE = 10**6  # at least the number of weights: a dense covariance
 ROWS, INPUTS, WIDTH, DEPTH, ORDER = 32, 13, 40, 5, 1
 MOST_FILTER, MOST_REGRESSION, MOST_BYTES, MOST_ERROR = 20.0, 10.0, 4 * 2**30, 0.01
 
@@ -38,10 +39,10 @@ MOST_FILTER, MOST_REGRESSION, MOST_BYTES, MOST_ERROR = 20.0, 10.0, 4 * 2**30, 0.
 def filter_model(weights: str, rank: int | None = None) -> ps.StateSpaceModel:
     """The model of the filtering benchmark."""
     keys = jr.split(jr.key(0), 2)
-    transition = ps.Network.mlp((STATES, HIDDEN, HIDDEN, STATES), key=keys[0], log_var=-5.0).scaled(0.3)
+    transition = ps.Network.mlp((STATES, HIDDEN, HIDDEN, STATES), key=keys[0], log_var=-5.0)
     return ps.StateSpaceModel(
         initial=ps.Gaussian(jnp.zeros(STATES), jnp.eye(STATES)),
-        transition=transition,
+        transition=scale_output(transition, 0.3),
         emission=ps.Network.from_arrays([jr.normal(keys[1], (OUTPUTS, STATES)) / STATES**0.5], [jnp.zeros(OUTPUTS)]),
         process_noise=jnp.full(STATES, 0.01),
         measurement_noise=jnp.full(OUTPUTS, 0.1),
@@ -50,30 +51,30 @@ def filter_model(weights: str, rank: int | None = None) -> ps.StateSpaceModel:
     )
 
 
-def frames(steps: int) -> Frames:
-    """A series from the model itself, with weights drawn once."""
+def simulated(steps: int) -> Record:
+    """A series simulated from the model itself with global weights."""
     _, y = ps.simulate(filter_model("global"), steps, key=jr.key(7))
-    return ps.Series(y).frames
+    return ps.Series(y).record
 
 
 def gradient(model: Any, loss: Callable[..., jax.Array], *arguments: Any) -> common.Compiled:
-    """A loss and its gradient with respect to all that a model can learn."""
+    """A loss and its gradient with respect to all parameters of a model."""
     learned, fixed = eqx.partition(model, eqx.is_inexact_array)
     return common.compiled(jax.value_and_grad(lambda p, *rest: loss(eqx.combine(p, fixed), *rest)), learned, *arguments)
 
 
-def evidence(model: ps.StateSpaceModel, series: Frames) -> jax.Array:
+def evidence(model: ps.StateSpaceModel, record: Record) -> jax.Array:
     """The filter's log likelihood of a series."""
-    return walk(Finder(model, {}, "moments"), series)[1][2].sum()
+    return Recursion(model, ps.Moments()).scan(record)[1][2].sum()
 
 
-def drawn_evidence(draws: int) -> Callable[[ps.StateSpaceModel, Frames], jax.Array]:
-    """The same by Monte Carlo: the mean likelihood under weights that are drawn so many times, once for the whole series."""
+def drawn_evidence(draws: int) -> Callable[[ps.StateSpaceModel, Record], jax.Array]:
+    """The same by Monte Carlo: the log of the mean likelihood over draws of the global weights."""
 
-    def found(model: ps.StateSpaceModel, series: Frames) -> jax.Array:
+    def found(model: ps.StateSpaceModel, record: Record) -> jax.Array:
         def one(key):
-            known = eqx.tree_at(lambda m: m.transition, model, model.transition.sample(key))
-            return evidence(known.with_kind("point"), series)
+            drawn = eqx.tree_at(lambda m: m.transition, model, model.transition.sample(key))
+            return evidence(drawn.with_weight_mode("point"), record)
 
         return jax.nn.logsumexp(jax.vmap(one)(jr.split(jr.key(1), draws))) - jnp.log(float(draws))
 
@@ -83,13 +84,13 @@ def drawn_evidence(draws: int) -> Callable[[ps.StateSpaceModel, Frames], jax.Arr
 def filtering(printer: common.Printer, *, quick: bool) -> list[dict[str, Any]]:
     """Time and memory of a gradient, and the error of a bounded rank."""
     steps, ranks = (30, (DEFAULT_RANK,)) if quick else (STEPS, RANKS)
-    series = frames(steps)
+    record = simulated(steps)
     draws = () if quick else DRAWS
-    contenders = {"local": gradient(filter_model("local"), evidence, series)}
-    contenders |= {f"rank {rank}": gradient(filter_model("global", rank), evidence, series) for rank in ranks}
+    contenders = {"local": gradient(filter_model("local"), evidence, record)}
+    contenders |= {f"rank {rank}": gradient(filter_model("global", rank), evidence, record) for rank in ranks}
     if not quick:
-        contenders["dense"] = gradient(filter_model("global", DENSE), evidence, series)
-    contenders |= {f"{count} draws": gradient(filter_model("global"), drawn_evidence(count), series) for count in draws}
+        contenders["dense"] = gradient(filter_model("global", DENSE), evidence, record)
+    contenders |= {f"{count} draws": gradient(filter_model("global"), drawn_evidence(count), record) for count in draws}
     times = common.interleaved({name: found.run for name, found in contenders.items()})
     errors = {} if quick else evidence_errors(steps, ranks, draws)
     rows = []
@@ -106,10 +107,10 @@ def filtering(printer: common.Printer, *, quick: bool) -> list[dict[str, Any]]:
 def evidence_errors(steps: int, ranks: tuple[int, ...], draws: tuple[int, ...]) -> dict[str, float]:
     """Relative errors of the log likelihood against a dense covariance, in double precision."""
     with jax.enable_x64(True):
-        series = frames(steps)
+        record = simulated(steps)
 
         def found(rule, rank=None):
-            return float(eqx.filter_jit(rule)(filter_model("global", rank), series))
+            return float(eqx.filter_jit(rule)(filter_model("global", rank), record))
 
         exact = found(evidence, DENSE)
         reached = {f"rank {rank}": found(evidence, rank) for rank in ranks}
@@ -117,17 +118,18 @@ def evidence_errors(steps: int, ranks: tuple[int, ...], draws: tuple[int, ...]) 
         return {name: abs(value - exact) / abs(exact) for name, value in reached.items()}
 
 
-def regression_loss(plan: Plan) -> Callable[..., jax.Array]:
-    """Minus the mean log density of a minibatch."""
-    return lambda model, x, y: -log_probs(model, plan, x, y, key=jr.key(2), samples=plan.samples).mean()
+def regression_loss(stack: LayerStack) -> Callable[..., jax.Array]:
+    """The negative mean log density of a minibatch."""
+    return lambda model, x, y: -row_log_probs(model, stack, x, y, key=jr.key(2)).mean()
 
 
-def regression_case(weights: str, width: int, steps: int, method: str = "moments", samples: int = 32) -> common.Compiled:
+def regression_case(weights: str, width: int, steps: int, method: ps.Method) -> common.Compiled:
     """The gradient of one minibatch."""
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(ROWS, INPUTS)), rng.normal(size=(ROWS, 1))
-    model = Shape((width,), (10,), "relu", weights, 1e-6).start(x, y, key=jr.key(0))
-    return gradient(model, regression_loss(Plan(steps, method, order=ORDER, samples=samples)), jnp.asarray(x), jnp.asarray(y))
+    likelihood = ps.GaussianLikelihood(floor=1e-6).for_data(Standardiser.identity(1))
+    model = regression_model((width,), (10,), "relu", weights, likelihood, x, y, key=jr.key(0))
+    return gradient(model, regression_loss(LayerStack(steps, method)), jnp.asarray(x), jnp.asarray(y))
 
 
 def regression(printer: common.Printer, *, quick: bool) -> list[dict[str, Any]]:
@@ -136,9 +138,9 @@ def regression(printer: common.Printer, *, quick: bool) -> list[dict[str, Any]]:
     sizes = [(WIDTH, DEPTH)] if quick else [(WIDTH, DEPTH), (20, DEPTH), (80, DEPTH), (WIDTH, 2), (WIDTH, 10)]
     for width, steps in sizes:
         for weights in ("local", "global"):
-            cases[weights, width, steps] = regression_case(weights, width, steps)
+            cases[weights, width, steps] = regression_case(weights, width, steps, ps.Moments(ORDER))
     for count in () if quick else DRAWS:
-        cases[f"{count} particles", WIDTH, DEPTH] = regression_case("global", WIDTH, DEPTH, "sampled", count)
+        cases[f"{count} particles", WIDTH, DEPTH] = regression_case("global", WIDTH, DEPTH, ps.Sampled(count))
     times = common.interleaved({str(case): found.run for case, found in cases.items()})
     rows = []
     for (weights, width, steps), found in cases.items():
@@ -151,7 +153,7 @@ def regression(printer: common.Printer, *, quick: bool) -> list[dict[str, Any]]:
 
 
 def claims(filtered: list[dict[str, Any]], regressed: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """What issue and documentation promise."""
+    """The promised bounds and what was measured."""
     default = next(row for row in filtered if row.get("rank") == DEFAULT_RANK)
     boston = next(row for row in regressed if (row["weights"], row["width"], row["steps"]) == ("global", WIDTH, DEPTH))
     promised = [
@@ -185,7 +187,7 @@ def draw(filtered: list[dict[str, Any]], path: Any) -> None:
 
 
 def main() -> None:
-    """Measure, judge, draw."""
+    """Measure, compare with the promised bounds, plot."""
     options = common.parser(__doc__ or "").parse_args()
     printer = common.Printer(options)
     printer.row(benchmark="global", dtype="float32", **common.machine())

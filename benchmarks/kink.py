@@ -1,4 +1,4 @@
-"""The kink system and fixed networks that imitate it, shared by the benchmarks of the filter and of training.
+"""The kink system and fixed networks that approximate it, shared by the benchmarks of the filter and of training.
 
 Import `common` before this: it must come before JAX.
 """
@@ -8,17 +8,16 @@ import jax.random as jr
 import numpy as np
 
 import prodssm as ps
-from prodssm.training import Recipe, train, trainable
 
 PROCESS_STD = 0.05
 NOISES = (0.008, 0.08, 0.8)  # variances of the measurement noise
 START = 0.5
-RANGE = (-3.5, 1.5)  # a little more than where the system lives
+RANGE = (-3.5, 1.5)  # of states, somewhat wider than the system visits
 HIDDEN = 50
 
 
 def kink(x: np.ndarray) -> np.ndarray:
-    """The function that moves the state (PROTOCOLS 3)."""
+    """The transition function of the kink system (PROTOCOLS 3)."""
     return 0.8 + (x + 0.2) * (1 - 5 / (1 + np.exp(-2 * x)))
 
 
@@ -32,10 +31,10 @@ def trajectory(steps: int, noise: float, seed: int) -> np.ndarray:
 
 
 def fitted(weight_var: float | None = None) -> ps.Network:
-    """A 1-50-1 network close to the kink: bends at random places, output weights by ridge regression on noisy samples.
+    """A 1-50-1 network close to the kink: random hidden units, output weights by ridge regression on noisy samples.
 
     Args:
-        weight_var: Variance of every weight and bias; certain weights if not given.
+        weight_var: Variance of every weight and bias; point weights if not given.
     """
     draw = np.random.default_rng(0)
     first = draw.choice([-1.0, 1.0], HIDDEN) * draw.uniform(0.5, 1.5, HIDDEN)
@@ -53,21 +52,30 @@ def fitted(weight_var: float | None = None) -> ps.Network:
 
 def learned(noise: float, seed: int, iterations: int = 400) -> ps.Network:
     """The mean weights of a network trained by the library on 120 noisy observations, as in the paper."""
-    start = model(ps.Network.mlp((1, HIDDEN, 1), key=jr.key(seed)), noise, weights="local")
-    spec = trainable(start, measurement_noise=False)
+    initial = model(ps.Network.mlp((1, HIDDEN, 1), key=jr.key(seed)), noise, weights="local", learn_noise=False)
     data = [ps.Series(trajectory(120, noise, seed))]
-    # Written out, so that a better default does not move this network.
-    recipe = Recipe(iterations=iterations, learning_rate=5e-3, schedule="constant", clip=1.0, prior_weight=1.0)
-    found, _ = train(start, data, recipe, key=jr.key(seed), spec=spec, progress=False)
+    # Explicit settings, so that a change of the defaults does not change this network.
+    recipe = ps.Recipe(iterations=iterations, learning_rate=5e-3, schedule="constant", clip=1.0, prior_weight=1.0)
+    found, _ = ps.train(initial, data, recipe, key=jr.key(seed), progress=False)
     return found.transition.at_mean()
 
 
-def model(network: ps.Network, noise: float = 0.08, *, weights: str = "point", start_var: float = 1.0) -> ps.StateSpaceModel:
-    """The state-space model around a network, the state itself being observed."""
+def model(
+    network: ps.Network, noise: float = 0.08, *, weights: str = "point", start_var: float = 1.0, learn_noise: bool = True
+) -> ps.StateSpaceModel:
+    """The state-space model with this transition network and the identity as emission.
+
+    Args:
+        network: The transition network.
+        noise: Variance of the measurement noise.
+        weights: "local", "global" or "point".
+        start_var: Variance of the initial state.
+        learn_noise: Whether training changes the measurement noise.
+    """
     return ps.StateSpaceModel(
         initial=ps.Gaussian(jnp.full(1, START), jnp.full((1, 1), start_var)),
         transition=network,
         process_noise=jnp.full(1, PROCESS_STD**2),
-        measurement_noise=jnp.full(1, noise),
+        likelihood=ps.GaussianLikelihood(jnp.full(1, noise), floor=0.0, learned=learn_noise),
         weights=weights,
     )

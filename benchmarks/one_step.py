@@ -1,14 +1,14 @@
 """What does one step cost? The runtime figure of the paper, both panels, with time and memory.
 
-One call takes the moments of the state to the moments of the next observation: transition network, process noise, emission
-network, each with one hidden layer, and D = state = observation = hidden width. Uncertain weights in the transition, certain
-ones in the emission. Compilation is not counted, all contenders of one D are measured in turns. Below D = 128 a call does 16
-steps, as a filter does many, and a sixteenth of it is printed: waking JAX up takes longer than such a step, and how much longer
-depends on the machine (`--single` counts it). PyTorch is called step by step, which is how it is used.
+One call maps the moments of the state to the moments of the next observation: transition network, process noise, emission
+network, each with one hidden layer, and D = state = observation = hidden width. The transition has uncertain weights, the
+emission point weights. Compilation is not timed, and all contenders of one D are interleaved. Below D = 128 a call does 16
+steps, as a filter does many, and a sixteenth of its time is printed: the dispatch overhead of a JAX call exceeds such a step
+and depends on the machine (`--single` includes it). PyTorch is called step by step, as it is used.
 
-Monte Carlo appears in three prices. `weights` draws S particles from the moments and weights for each of them; `fixed` leaves
-the drawing of weights out (they are handed in); `outputs` draws the layers' outputs instead, which has the same distribution,
-is given the particles of the last step for free as well, and is the cheapest Monte Carlo there is.
+There are three variants of Monte Carlo. `weights` samples S particles from the moments and weights for each of them; `fixed` is
+given the sampled weights; `outputs` samples the layers' outputs instead (local reparametrisation), which has the same
+distribution, is given the particles of the last step as well, and is the cheapest Monte Carlo there is.
 """
 
 import math
@@ -22,13 +22,13 @@ import jax.numpy as jnp
 import jax.random as jr
 
 import prodssm as ps
-from prodssm.methods.moments import DEFAULT_ORDER, moments
+from prodssm.methods.moments import DEFAULT_ORDER
 
 PROCESS_VAR = 0.01
 SIZES = (8, 16, 32, 64, 128, 256, 512)
 LARGEST_BYTES = 3 * 2**30
-STEPS = 16  # per call, where a step takes less time than to begin a call
-LITTLE = 1e-6  # what one step in a call tells the next
+STEPS = 16  # per call, where a step takes less time than the dispatch of a call
+LITTLE = 1e-6  # factor on the moments that make a step depend on the one before
 
 
 def problem(size: int) -> tuple[ps.Network, ps.Network, ps.Gaussian]:
@@ -37,29 +37,30 @@ def problem(size: int) -> tuple[ps.Network, ps.Network, ps.Gaussian]:
     shape = (size, size, size)
     transition = ps.Network.mlp(shape, key=keys[0], log_var=math.log(0.1 / size))
     emission = ps.Network.mlp(shape, uncertain=False, key=keys[1])
-    root = jr.normal(keys[2], (size, size)) / math.sqrt(size)
-    return transition, emission, ps.Gaussian(jnp.full(size, 0.1), root @ root.T * 0.5 + 0.1 * jnp.eye(size))
+    factor = jr.normal(keys[2], (size, size)) / math.sqrt(size)
+    return transition, emission, ps.Gaussian(jnp.full(size, 0.1), factor @ factor.T * 0.5 + 0.1 * jnp.eye(size))
 
 
 def deterministic(transition: ps.Network, emission: ps.Network, belief: Any, *, order: int = DEFAULT_ORDER) -> Any:
-    """Moments of the next observation, and for carried weights the next joint belief as well."""
-    noise = jnp.full(belief.mean.shape, PROCESS_VAR)
-    following = belief.advance(moments(transition, belief, order=order).plus(noise))
-    y = moments(emission, following.state, order=order)
+    """Moments of the next observation; for global weights the predicted joint belief as well."""
+    method = ps.Moments(order)
+    _, predicted = method.propagate(transition, belief)
+    following = predicted.plus(jnp.full(belief.mean.shape, PROCESS_VAR))
+    _, y = method.propagate(emission, following.state)
     return (y.mean, y.cov) if isinstance(belief, ps.Gaussian) else (y.mean, y.cov, following.state, following.cross)
 
 
 def correlated(belief: ps.Gaussian, weights: Any) -> ps.JointGaussian:
-    """A joint belief whose state already depends on the weights, as after a first step."""
-    share = 0.05 * weights.times(jr.normal(jr.key(5), (belief.mean.size, weights.mean.size)))
-    return ps.JointGaussian(belief, share, weights)
+    """A joint belief with a nonzero cross-covariance of state and weights, as after a first step."""
+    cross = 0.05 * weights.times(jr.normal(jr.key(5), (belief.mean.size, weights.mean.size)))
+    return ps.JointGaussian(belief, cross, weights)
 
 
 # Monte Carlo in JAX
 
 
 def relu_net(matrices: list[tuple[jax.Array, jax.Array]], x: jax.Array) -> jax.Array:
-    """Particles through one network, or through one network each."""
+    """Particles through one network, or each through a network of its own."""
     each = matrices[0][0].ndim == 3
     for l, (weight, bias) in enumerate(matrices):
         x = jnp.einsum("soi,si->so", weight, x) + bias if each else x @ weight.T + bias[None, :]
@@ -68,13 +69,13 @@ def relu_net(matrices: list[tuple[jax.Array, jax.Array]], x: jax.Array) -> jax.A
 
 
 def draw_weights(transition: ps.Network, count: int, key: jax.Array) -> list[tuple[jax.Array, jax.Array]]:
-    """A network of its own for every particle."""
+    """Sampled weights for every particle."""
     drawn = jax.vmap(transition.sample)(jr.split(key, count))
     return [(layer.weight, layer.bias) for layer in drawn.linears]
 
 
 def outputs(transition: ps.Network, x: jax.Array, key: jax.Array) -> jax.Array:
-    """Particles through layers whose outputs are drawn given their inputs."""
+    """Particles through layers whose outputs are sampled given their inputs (local reparametrisation)."""
     for l, layer in enumerate(transition.linears):
         var = x**2 @ jnp.exp(layer.weight_log_var).T + jnp.exp(layer.bias_log_var)[None, :]
         x = x @ layer.weight.T + layer.bias[None, :] + jnp.sqrt(var) * jr.normal(jr.fold_in(key, l), var.shape)
@@ -83,7 +84,7 @@ def outputs(transition: ps.Network, x: jax.Array, key: jax.Array) -> jax.Array:
 
 
 def monte_carlo(transition, emission, start, key, drawn=None, *, how: str, samples: int) -> tuple[jax.Array, jax.Array]:
-    """Moments of the next observation from particles: given ones, or drawn from a belief."""
+    """Moments of the next observation from particles, which are given or sampled from a belief."""
     keys = jr.split(key, 3)
     if how == "outputs":
         x = outputs(transition, start, keys[0])
@@ -147,14 +148,14 @@ def torch_monte_carlo(
 
 
 def matrix_chain(matrix: jax.Array, *, count: int) -> jax.Array:
-    """A product after a product: the same FLOPs with nothing in between."""
+    """A chain of matrix products: a lower bound on the time for the same FLOPs."""
     for _ in range(count):
         matrix = matrix @ matrix
     return matrix
 
 
 def nudged(start: Any, found: Any) -> Any:
-    """Where the next step of a call begins: almost where the last one did, but not before it is done."""
+    """The start of the next step of a call: a data dependency on the last step, with almost the same values."""
     mean, cov = LITTLE * found[0], LITTLE * found[1]
     if isinstance(start, ps.JointGaussian):
         return ps.JointGaussian(nudged(start.state, found), start.cross, start.weights)
@@ -164,10 +165,10 @@ def nudged(start: Any, found: Any) -> Any:
 def ready(
     function: Callable, networks: tuple[ps.Network, ...], start: Any, *more: Any, steps: int
 ) -> tuple[Callable[[], Any], int]:
-    """A compiled function of plain arrays that does so many steps, and its peak bytes.
+    """A compiled function of plain arrays that does a number of steps, and its peak memory in bytes.
 
-    The networks are constants of the compiled function, as in any loop over time, so that no contender pays for unpacking
-    Python objects or for the exponential of its log variances.
+    The networks are constants of the compiled function, as in any loop over time, so that no contender is timed flattening
+    Python objects or exponentiating its log variances.
     """
     leaves, tree = jax.tree.flatten((start, more))
 
@@ -193,7 +194,7 @@ def _is_key(value: Any) -> bool:
 
 
 def contenders(size: int, steps: int, *, with_torch: bool, quick: bool) -> dict[str, tuple[Callable[[], Any], int | None]]:
-    """Everything that is measured at one size."""
+    """All contenders of one size, each with its peak memory in bytes."""
     transition, emission, belief = problem(size)
     networks, made = (transition, emission), partial(ready, steps=steps)
     found: dict[str, tuple[Callable[[], Any], int | None]] = {}
@@ -212,7 +213,7 @@ def contenders(size: int, steps: int, *, with_torch: bool, quick: bool) -> dict[
         particles = belief.sample(key=jr.key(1), shape=(samples,))
         label = "D" if samples == size else str(samples)
         for how in ("outputs", "fixed", "weights"):
-            # Weights of all particles, and as much again while they are drawn.
+            # The weights of all particles, and as much again while they are sampled.
             if how != "outputs" and 4 * samples * 2 * size**2 * 2 > LARGEST_BYTES:
                 continue
             drawn = draw_weights(transition, samples, jr.key(2)) if how == "fixed" else None
@@ -225,7 +226,7 @@ def contenders(size: int, steps: int, *, with_torch: bool, quick: bool) -> dict[
 
 
 def claims(size: int, times: dict[str, float]) -> list[dict[str, Any]]:
-    """The ratios that matter, each beside what we promise."""
+    """Ratios of times, each with its promised bounds."""
 
     def best(how: str, library: str = "") -> float:
         return min(t for name, t in times.items() if name.endswith(f"{how}, S=D") and name.startswith(library))
@@ -236,7 +237,7 @@ def claims(size: int, times: dict[str, float]) -> list[dict[str, Any]]:
     def add(claim: str, ratio: float, **bounds: float | None) -> None:
         rows.append({"claim": claim, "ratio": ratio} | bounds)
 
-    # At 512 the weights of S = D particles no longer fit the memory we allow.
+    # At 512 the weights of S = D particles exceed the memory limit.
     if "jax weights, S=D" in times:
         add("JAX Monte Carlo S=D with weight sampling / local", best("weights", "jax") / times["local"], least=least)
         if "torch weights, S=D" in times:
@@ -251,7 +252,7 @@ def claims(size: int, times: dict[str, float]) -> list[dict[str, Any]]:
 
 
 def plot(rows: list[dict[str, Any]], path: Any) -> None:
-    """Both panels of the paper's figure: weight sampling counted, and left out."""
+    """Both panels of the paper's figure, with and without weight sampling, and peak memory."""
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(1, 3, figsize=(15, 4.5), layout="constrained")
@@ -288,7 +289,7 @@ def main() -> None:
     for size in sizes:
         steps = STEPS if size < 128 and not chosen.single else 1
         found = contenders(size, steps, with_torch=not chosen.no_torch, quick=chosen.quick)
-        # PyTorch's threads keep spinning after a call and would take the cores from whoever comes next: groups of their own.
+        # PyTorch's threads keep spinning after a call and would slow down the next contender: JAX and PyTorch are timed apart.
         times: dict[str, float] = {}
         for ours in (True, False):
             group = {name: run for name, (run, _) in found.items() if name.startswith("torch") != ours}

@@ -1,6 +1,6 @@
-"""Filters of other libraries behind one signature, and ours: observations to means, log likelihood and covariances.
+"""Filters of other libraries and ours behind one signature: observations to means, log likelihood and covariances.
 
-All start from a belief about the first observed state, condition on it and then predict. Import `common` before this.
+The initial belief is about the first observed state: every step conditions, then predicts. Import `common` before this.
 """
 
 import math
@@ -15,11 +15,11 @@ import numpy as np
 import prodssm as ps
 
 Run = Callable[[Any], tuple[Any, Any, Any]]
-Makers = dict[str, Callable[[bool], Run]]  # whether to smooth comes last
+Makers = dict[str, Callable[[bool], Run]]  # the argument: whether to smooth
 
 
 def functions(ssm: ps.StateSpaceModel, like: Any) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
-    """Transition and emission at the mean weights, written with NumPy or with JAX and nothing of ours."""
+    """Transition and emission at the mean weights, in plain NumPy or JAX."""
 
     def plain(network: ps.Network | None) -> Callable[[Any], Any]:
         if network is None:
@@ -37,13 +37,13 @@ def functions(ssm: ps.StateSpaceModel, like: Any) -> tuple[Callable[[Any], Any],
 
 
 def covariances(ssm: ps.StateSpaceModel) -> tuple[jax.Array, jax.Array]:
-    """Of the process noise and of the measurement noise."""
+    """Covariances of the process noise and of the measurement noise."""
     assert ssm.log_process_noise is not None
-    return jnp.diag(jnp.exp(ssm.log_process_noise)), jnp.diag(ssm.measurement_noise)
+    return jnp.diag(jnp.exp(ssm.log_process_noise)), jnp.diag(ssm.likelihood.variance)
 
 
 def ours(ssm: ps.StateSpaceModel, smooth: bool, method: str) -> Run:
-    """prodssm, as any user calls it."""
+    """prodssm through its public functions."""
 
     def run(y):
         found = (ps.smooth_states if smooth else ps.filter_states)(ssm, y, method)
@@ -53,7 +53,7 @@ def ours(ssm: ps.StateSpaceModel, smooth: bool, method: str) -> Run:
 
 
 def dynamax(ssm: ps.StateSpaceModel, smooth: bool, kind: str, augmented: bool = False) -> Run:
-    """Its extended or unscented filter, asked for no more than the filtered moments; weights may join the state."""
+    """The extended or unscented filter of dynamax, filtered moments only; `augmented` adds the weights to the state."""
     from dynamax import nonlinear_gaussian_ssm as rival
 
     f, h = functions(ssm, jnp)
@@ -83,14 +83,14 @@ def dynamax(ssm: ps.StateSpaceModel, smooth: bool, kind: str, augmented: bool = 
 
 
 def cuthbert(ssm: ps.StateSpaceModel, smooth: bool) -> Run:
-    """Its linearised square-root filter. It predicts first, so the first observation is given to its update beforehand."""
+    """The linearised square-root filter of cuthbert. It predicts first, so the first update is done before it starts."""
     import cuthbert as rival
     from cuthbert.gaussian import moments
     from cuthbertlib.kalman import filter_update
     from cuthbertlib.linearize import linearize_moments
 
     f, h = functions(ssm, jnp)
-    process, measurement = (jnp.sqrt(cov) for cov in covariances(ssm))  # roots of diagonal matrices
+    process, measurement = (jnp.sqrt(cov) for cov in covariances(ssm))  # Cholesky factors of diagonal matrices
 
     def dynamics(state, model_inputs) -> Any:
         return (lambda x: (f(x), process)), state.mean
@@ -100,8 +100,8 @@ def cuthbert(ssm: ps.StateSpaceModel, smooth: bool) -> Run:
 
     def run(y) -> Any:
         slope, shift, _ = linearize_moments(lambda x: (h(x), measurement), ssm.initial_mean)
-        (mean, root), first = filter_update(ssm.initial_mean, ssm.initial_root, slope, shift, measurement, y[0])
-        built = moments.build_filter(mean, root, dynamics, emission)
+        (mean, chol), first = filter_update(ssm.initial_mean, ssm.initial_chol, slope, shift, measurement, y[0])
+        built = moments.build_filter(mean, chol, dynamics, emission)
         states: Any = rival.filter(built, y[1:], built.init_prepare())
         log_likelihood = first + states.log_normalizing_constant[-1]
         if smooth:
@@ -112,7 +112,7 @@ def cuthbert(ssm: ps.StateSpaceModel, smooth: bool) -> Run:
 
 
 def filterpy(ssm: ps.StateSpaceModel, smooth: bool, kind: str) -> Run:
-    """Its filters in a loop over time; its extended filter has no smoother."""
+    """The filters of filterpy in a loop over time; its extended filter has no smoother."""
     from filterpy.kalman import ExtendedKalmanFilter, MerweScaledSigmaPoints, UnscentedKalmanFilter
 
     f, h = functions(ssm, np)
@@ -146,7 +146,7 @@ def filterpy(ssm: ps.StateSpaceModel, smooth: bool, kind: str) -> Run:
 
 
 def jacobian(network: ps.Network | None) -> Callable[[np.ndarray], np.ndarray]:
-    """The derivative of a ReLU network at its mean weights, in NumPy."""
+    """The Jacobian of a ReLU network at its mean weights, in NumPy."""
     if network is None:
         return lambda x: np.eye(len(x))
     layers = [(np.asarray(layer.weight), np.asarray(layer.bias)) for layer in network.linears]
@@ -162,7 +162,7 @@ def jacobian(network: ps.Network | None) -> Callable[[np.ndarray], np.ndarray]:
 
 
 def contenders(ssm: ps.StateSpaceModel, *, quick: bool = False, python: bool = True) -> Makers:
-    """Everybody who can filter certain weights, ours first."""
+    """All filters for point weights, ours first."""
     found: Makers = {"moments": partial(ours, ssm, method="moments"), "dynamax EKF": partial(dynamax, ssm, kind="EKF")}
     if not quick:
         found |= {name: partial(ours, ssm, method=name) for name in ("linearised", "unscented")}

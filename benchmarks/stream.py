@@ -1,13 +1,13 @@
-"""Does a stream stay as fast and as small as it began?
+"""Are time and memory of a stream constant in the number of observations?
 
-A model of the kink (1-50-1, ReLU, uncertain weights) takes in one observation after the other, as a user calls it:
-`state, seen = model.step(state, y)`. At 1,000, 10,000 and 100,000 calls the resident memory of the process, the number of
-compilations so far and the time per call since the last count are written down: by the clock, and of the processor alone,
-which does not see who else uses the machine. All in float32, with observations of the true system.
+A model of the kink (1-50-1, ReLU, uncertain weights) filters one observation at a time through the public interface:
+`state, seen = model.step(state, y)`. After 1,000, 10,000 and 100,000 calls the resident memory of the process, the number of
+compilations so far and the time per call since the last row are recorded: wall-clock time, and CPU time, which other load on the
+machine does not affect. All in float32, with observations of the true system.
 
-The second question is whether a long recursion stays sound: a million steps of `prodssm.filter_states` in float32, with the
-number of NaN and infinities and the lowest eigenvalue of all covariances relative to their trace. A scalar state has nothing to
-go wrong but its sign. So for weights that are drawn once the covariance of the 151 weights after the last step is looked at as
+The second question is numerical stability: a million steps of `prodssm.filter_states` in float32, with the number of NaN and
+infinities and the lowest eigenvalue of all covariances relative to their trace. The covariance of a scalar state is positive
+semi-definite unless it is negative. So for global weights the covariance of the 151 weights after the last step is tested as
 well, and a network with six states and 50 outputs is added.
 """
 
@@ -24,7 +24,8 @@ import kink
 import numpy as np
 
 import prodssm as ps
-from prodssm.units import Units
+from prodssm.data.scaling import DataScaling
+from prodssm.estimators.fitted import FittedModel
 
 COUNTS = (1_000, 10_000, 100_000)
 STEPS = 1_000_000
@@ -34,7 +35,7 @@ COMPILED = "/jax/core/compile/backend_compile_duration"
 
 
 class Compilations:
-    """Counts what JAX compiles from here on."""
+    """Counts the compilations of JAX from its creation on."""
 
     def __init__(self):
         self.count = 0
@@ -45,7 +46,7 @@ class Compilations:
 
 
 def resident_mib() -> float:
-    """Memory of this process: what it has now, or where the system does not tell, the most that it had."""
+    """Resident memory of this process; its peak where the system does not report the current value."""
     try:
         with open("/proc/self/statm") as file:
             return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
@@ -54,25 +55,26 @@ def resident_mib() -> float:
 
 
 def estimator(weights: str) -> ps.ProDSSM:
-    """A model as `fit` leaves it behind, with the network of the other benchmarks in place of one that it has learned."""
+    """A fitted estimator, with the network of the other benchmarks in place of a trained one."""
     model = ps.ProDSSM(latent_dim=1, hidden=(kink.HIDDEN,), weights=weights, measurement_noise=NOISE)
-    model.ssm_ = kink.model(kink.fitted(WEIGHT_VAR), NOISE, weights=weights)
-    model.units_, model.layout_ = Units.none(channels=1, controls=0), None
+    ssm = kink.model(kink.fitted(WEIGHT_VAR), NOISE, weights=weights)
+    model.scaling_, model.layout_ = DataScaling.identity(outputs=1, controls=0), None
+    model.members_ = (FittedModel(ssm, model.scaling_, ps.Moments(), seed=0),)
     return model
 
 
 class Clock:
-    """Microseconds per call since it was last read, by the clock and of the processor."""
+    """Wall-clock and CPU time per call since the last reading, in microseconds."""
 
     def __init__(self, calls: int):
         self.start(calls)
 
     def start(self, calls: int) -> None:
-        """Count from here."""
+        """Restart both times."""
         self.calls, self.wall, self.busy = calls, time.perf_counter(), time.process_time()
 
     def read(self, calls: int) -> dict[str, float]:
-        """The two times after so many calls."""
+        """Both times per call, given the total number of calls."""
         wall, busy, count = time.perf_counter() - self.wall, time.process_time() - self.busy, calls - self.calls
         self.start(calls)
         return {"us_per_call": 1e6 * wall / count, "cpu_us_per_call": 1e6 * busy / count}
@@ -101,7 +103,7 @@ def stream(printer: common.Printer, weights: str, counts: tuple[int, ...]) -> li
 
 
 def long_filter(printer: common.Printer, net: str, ssm: ps.StateSpaceModel, steps: int) -> None:
-    """A long series in one call: NaN and eigenvalues."""
+    """A long series in one call: time per step, non-finite values, eigenvalues."""
     y = ps.simulate(ssm, steps, key=jr.key(0))[1]
     built = common.compiled(lambda y: ps.filter_states(ssm, y), y)
     begin = time.perf_counter()
@@ -118,14 +120,14 @@ def long_filter(printer: common.Printer, net: str, ssm: ps.StateSpaceModel, step
 
 
 def lowest(covs: np.ndarray) -> float:
-    """The lowest eigenvalue of all matrices, relative to the trace of its own."""
+    """The lowest eigenvalue of all matrices, each relative to its trace."""
     if not np.isfinite(covs).all():
         return float("nan")
     return float((np.linalg.eigvalsh(covs)[:, 0] / np.trace(covs, axis1=1, axis2=2)).min())
 
 
 def plot(rows: list[dict[str, Any]], path: Any) -> None:
-    """Time of the processor and memory against the number of calls."""
+    """CPU time and memory against the number of calls."""
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(1, 2, figsize=(10, 3.6), layout="constrained")

@@ -2,11 +2,11 @@
 
 One iteration is the type-II objective of the kink model (1-50-1, ReLU, local weights, closed-form moments at the default order)
 on series of 120 observations, its gradient, clipping and Adam. The PyTorch version follows the same formulas, O(units * order)
-per step, vectorised over units, orders and series, with as few operations as we could find, because each of them costs
-microseconds there. Before anything is timed, loss and gradient of both must agree in double precision.
+per step, vectorised over units, orders and series, with as few operations as we could find, because each of them has an
+overhead of microseconds. Before anything is timed, loss and gradient of both must agree in double precision.
 
-Times are of float32. Ours is the compiled chunk of iterations that `prodssm.training.train` runs, per iteration, with its
-compilation reported beside it. Memory is what XLA allots to a gradient: arguments, results and all that is kept for it.
+Times are of float32. Ours is the compiled chunk of iterations that `prodssm.train` runs, per iteration, with its compilation
+time reported beside it. Memory is what XLA allocates for a gradient: arguments, results and temporaries.
 """
 
 import math
@@ -23,66 +23,71 @@ import kink
 import numpy as np
 
 import prodssm as ps
-from prodssm.batches import Data
+from prodssm.data.batching import SeriesBatch
 from prodssm.methods.moments import DEFAULT_ORDER_SCALAR as ORDER
-from prodssm.training import CHUNK, Progress, Recipe, Task, _run_chunk, trainable
+from prodssm.training.checkpoints import TrainingState
+from prodssm.training.loop import CHUNK, _run_chunk
+from prodssm.training.recipe import SERIES_RECIPE
+from prodssm.training.series_task import SeriesTask, trainable
 
 NOISE = 0.08
 LENGTH = 120
-RECIPE = Recipe(iterations=CHUNK, learning_rate=5e-3, schedule="constant", clip=1.0, prior_weight=1.0)
+RECIPE = ps.Recipe(iterations=CHUNK, learning_rate=5e-3, schedule="constant", clip=1.0, prior_weight=1.0).filled(SERIES_RECIPE)
 
 
-def ours(weights: str, count: int, length: int = LENGTH) -> tuple[Progress, Task]:
-    """Where training starts and what it is given, as in `prodssm.training.train`."""
+def ours(weights: str, count: int, length: int = LENGTH) -> tuple[TrainingState, SeriesTask]:
+    """The initial training state and the task, as in `prodssm.train`."""
     model = kink.model(ps.Network.mlp((1, kink.HIDDEN, 1), key=jr.key(0)), NOISE, weights=weights)
-    data = Data.of([ps.Series(kink.trajectory(length, NOISE, seed)) for seed in range(count)])
+    data = SeriesBatch.stack([ps.Series(kink.trajectory(length, NOISE, seed)) for seed in range(count)])
     learned, fixed = eqx.partition(model, trainable(model))
-    prior_weight = jnp.asarray(RECIPE.prior_weight, data.frames.y.dtype)
-    task = Task(fixed=fixed, data=data, held_out=None, prior_weight=prior_weight, options={}, recipe=RECIPE, method="moments")
-    return Progress(learned, RECIPE.optimiser().init(learned), learned, jnp.asarray(-jnp.inf), jnp.asarray(0)), task
+    prior_weight = jnp.asarray(RECIPE.prior_weight, data.record.y.dtype)
+    task = SeriesTask(
+        fixed=fixed, data=data, validation=None, prior_weight=prior_weight, method=ps.Moments(), recipe=RECIPE
+    )
+    return TrainingState(learned, RECIPE.optimiser().init(learned), learned, jnp.asarray(-jnp.inf), jnp.asarray(0)), task
 
 
-def chunk(run: Progress, task: Task) -> tuple[Callable[[], Any], float]:
-    """The iterations that the library runs in one call, and the seconds that compiling them took."""
-    arguments = run, task, jr.key(0), jnp.asarray(CHUNK), jnp.asarray(CHUNK)
+def chunk(state: TrainingState, task: SeriesTask) -> tuple[Callable[[], Any], float]:
+    """The iterations that the library runs in one compiled call, and its compilation time in seconds."""
+    arguments = state, task, jr.key(0), jnp.asarray(CHUNK), jnp.asarray(CHUNK)
     loop: Any = _run_chunk
     begin = time.perf_counter()
     program = loop.lower(*arguments).compile()
     return lambda: program(*arguments), time.perf_counter() - begin
 
 
-def gradient(learned: Any, task: Task) -> Any:
+def gradient(learned: Any, task: SeriesTask) -> Any:
     """Loss and gradient of one iteration."""
     return jax.value_and_grad(lambda p: -task.objective(p, jr.key(0)))(learned)
 
 
 def named(model: Any) -> dict[str, np.ndarray]:
-    """What is learned, by name; of a model or of its gradient."""
-    found = {"start": model.initial_mean, "root": model.initial_root[0]}
-    found |= {"log_process": model.log_process_noise, "log_noise": model.log_measurement_noise}
+    """The learned parameters of a model by name, or their gradients."""
+    found = {"start": model.initial_mean, "root": model.initial_chol[0]}
+    found |= {"log_process": model.log_process_noise, "log_noise": model.likelihood.log_variance}
     for l, layer in enumerate(model.transition.linears):
         found |= {f"weight_{l}": layer.weight.ravel(), f"bias_{l}": layer.bias}
         found |= {f"weight_log_var_{l}": layer.weight_log_var.ravel(), f"bias_log_var_{l}": layer.bias_log_var}
     return {name: np.array(value) for name, value in found.items()}
 
 
-# The same in PyTorch
+# The same algorithm in PyTorch
 
 
 class Eager:
     """Training of the same model in eager PyTorch, all series at once."""
 
-    def __init__(self, run: Progress, task: Task):
-        """Take over parameters and data."""
+    def __init__(self, state: TrainingState, task: SeriesTask):
+        """Copy parameters and data."""
         import torch
 
         self.torch = torch
-        self.parameters = {n: torch.from_numpy(value).requires_grad_() for n, value in named(run.learned).items()}
-        self.y = torch.from_numpy(np.array(task.data.frames.y[:, :, 0])).T.contiguous()
+        self.parameters = {n: torch.from_numpy(value).requires_grad_() for n, value in named(state.learned).items()}
+        self.y = torch.from_numpy(np.array(task.data.record.y[:, :, 0])).T.contiguous()
         self.observed = task.data.observed
         self.adam = torch.optim.Adam(self.parameters.values(), lr=RECIPE.learning_rate, fused=True)
         kind = self.y.dtype
-        # Row k - 2 holds (-1)^k He_{k-2} / sqrt(k!) as a polynomial: one product gives all coefficients of all units.
+        # Row k - 2 is the polynomial (-1)^k He_{k-2} / sqrt(k!): one matrix product gives all coefficients of all units.
         rows = [np.polynomial.hermite_e.herme2poly([0] * (k - 2) + [1]) for k in range(2, ORDER + 1)]
         table = [
             np.pad((-1) ** k * row / math.sqrt(math.factorial(k)), (0, ORDER - 1 - len(row))) for k, row in enumerate(rows, 2)
@@ -91,14 +96,14 @@ class Eager:
         self.degrees, self.orders = torch.arange(ORDER - 1, dtype=kind), torch.arange(2, ORDER + 1, dtype=kind)
 
     def constants(self) -> dict[str, Any]:
-        """What all time steps share."""
+        """Functions of the parameters that all time steps share."""
         p = self.parameters
         found = p | {n.replace("log_var", "var"): value.exp() for n, value in p.items() if "log_var" in n}
         found |= {"process": p["log_process"].exp(), "noise": p["log_noise"].exp()}
         return found | {"square_0": p["weight_0"] ** 2, "square_1": p["weight_1"] ** 2}
 
     def move(self, c: dict[str, Any], mean: Any, var: Any) -> tuple[Any, Any]:
-        """The next state's moments: (series,) to (series,), closed form, order by features (MATH 4)."""
+        """Moments of the next state, (series,) to (series,): moment matching for a scalar state (MATH 4)."""
         torch = self.torch
         column, spread = mean[:, None], var[:, None]
         center = torch.addcmul(c["bias_0"], column, c["weight_0"])
@@ -126,7 +131,7 @@ class Eager:
         return unit @ c["weight_1"] + c["bias_1"], following
 
     def loss(self) -> Any:
-        """Minus the objective per observed value."""
+        """The negative objective per observed value."""
         torch, c, p = self.torch, self.constants(), self.parameters
         mean, var = (value.expand(self.y.shape[1]) for value in (p["start"], p["root"] ** 2))
         gaps, spreads = [], []
@@ -165,10 +170,10 @@ class Eager:
 
 
 def require_agreement(printer: common.Printer) -> None:
-    """Both must compute the same loss and gradient."""
-    run, task = ours("local", 3)
-    value, grads = jax.jit(gradient)(run.learned, task)
-    loss, mirrored = Eager(run, task).gradient()
+    """Both implementations must have the same loss and gradient."""
+    state, task = ours("local", 3)
+    value, grads = jax.jit(gradient)(state.learned, task)
+    loss, mirrored = Eager(state, task).gradient()
     off = {"loss": abs(loss - float(value)) / abs(float(value))}
     for name, wanted in named(grads).items():
         off[name] = float(np.linalg.norm(mirrored[name] - wanted) / np.linalg.norm(wanted))
@@ -190,7 +195,7 @@ def times(printer: common.Printer, quick: bool) -> list[dict[str, Any]]:
     rows = [{"name": "prodssm", "problem": label, "ms_per_iteration": 1e3 * found[label] / CHUNK} for label in found]
     for row in rows:
         row["compile_seconds"] = chunks[row["problem"]][1]
-    # PyTorch's threads keep spinning after a call and would take the cores from whoever comes next: a group of its own.
+    # PyTorch's threads keep spinning after a call and would slow down the next contender: it is timed apart.
     slow = common.interleaved({label: Eager(*built[label]).iterate for label in promised}, seconds=seconds)
     rows += [{"name": "PyTorch", "problem": label, "ms_per_iteration": 1e3 * slow[label]} for label in slow]
     for row in rows:
@@ -202,12 +207,12 @@ def times(printer: common.Printer, quick: bool) -> list[dict[str, Any]]:
 
 
 def memory(printer: common.Printer, quick: bool) -> list[dict[str, Any]]:
-    """Peak memory of a gradient as the series grows."""
+    """Peak memory of a gradient against the length of the series."""
     rows = []
     for weights in ("local",) if quick else ("local", "global"):
         for length in (1000,) if quick else (120, 1000, 10_000):
-            run, task = ours(weights, 1, length)
-            built = common.compiled(gradient, run.learned, task)
+            state, task = ours(weights, 1, length)
+            built = common.compiled(gradient, state.learned, task)
             rows.append({"weights": weights, "T": length, "MiB": built.bytes / 2**20, "compile_seconds": built.seconds})
             rows[-1]["bytes_per_step"] = built.bytes / length
             printer.row(table="memory", **rows[-1])

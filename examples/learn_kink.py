@@ -30,7 +30,8 @@ def main() -> None:
     seen, hidden = run.y[:TRAINING], run.x[:TRAINING]
 
     begin = time.monotonic()
-    model = ps.ProDSSM(latent_dim=1, hidden=(50,), weights="local", measurement_noise=R, iterations=5 if chosen.quick else 500)
+    recipe = ps.Recipe(iterations=5 if chosen.quick else 500)
+    model = ps.ProDSSM(latent_dim=1, hidden=(50,), weights="local", measurement_noise=R, recipe=recipe)
     model.fit(seen)
     print(f"Learned from {TRAINING} noisy points in {time.monotonic() - begin:.1f} s, compilation included.")
     print(model.check_)

@@ -38,12 +38,14 @@ class Stored:
         config: Its description; tuples come back as lists.
         arrays: NumPy arrays with the type and shape that they were written with, whatever JAX is set to.
         library_version: Version of prodssm that wrote it.
+        format_version: Version of the file format.
     """
 
     kind: str
     config: dict[str, Any]
     arrays: dict[str, np.ndarray]
     library_version: str
+    format_version: int = FORMAT_VERSION
 
 
 def write(
@@ -111,7 +113,7 @@ def read(path: str | os.PathLike[str]) -> Stored:
             arrays = {name: _array(path, file, name) for name in file.keys()}
     except safetensors.SafetensorError as error:
         raise FileError(f"{path} {_diagnosis(start)} ({error})") from error
-    return Stored(header["kind"], description, arrays, header["library_version"])
+    return Stored(header["kind"], description, arrays, header["library_version"], int(header["format_version"]))
 
 
 def flatten(tree: Any) -> dict[str, np.ndarray]:
@@ -302,8 +304,6 @@ def _checked_header(path: Path, header: dict[str, str]) -> dict[str, Any]:
         version = 0
     if version < 1:
         raise FileError(f"{damaged} (format_version is not a positive number)")
-    if version < FORMAT_VERSION:
-        raise FileError(f"{path} has file format {version} of an earlier development version of prodssm; fit and save again")
     if version > FORMAT_VERSION:
         raise FileError(
             f"{path} was written by a newer prodssm ({header.get('library_version', 'unknown')}, file format {version}; "

@@ -1,11 +1,20 @@
-"""Run scripts with --quick, one after the other in one process: most of such a run would be importing and compiling."""
+"""Run every example and experiment with --quick, in one process: most of such a run would be importing and compiling."""
 
+import os
 import runpy
 import sys
 from pathlib import Path
 
-for name in sys.argv[1:]:
-    print(f"{name} --quick", flush=True)
+os.environ.setdefault(
+    "XLA_FLAGS",
+    "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1",
+)
+ROOT = Path(__file__).parent.parent
+
+for path in sorted([*(ROOT / "examples").glob("*.py"), *(ROOT / "experiments").glob("*.py")]):
+    if '__name__ == "__main__"' not in path.read_text(encoding="utf-8"):
+        continue  # a module of the others
+    print(f"{path.relative_to(ROOT)} --quick", flush=True)
     # As Python itself does it: arguments, and the script's own folder first.
-    sys.argv, sys.path[0] = [name, "--quick"], str(Path(name).parent.resolve())
-    runpy.run_path(name, run_name="__main__")
+    sys.argv, sys.path[0] = [str(path), "--quick"], str(path.parent)
+    runpy.run_path(str(path), run_name="__main__")

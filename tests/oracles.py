@@ -8,6 +8,7 @@ import math
 from functools import cache
 from typing import NamedTuple
 
+import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from scipy import special
@@ -48,7 +49,7 @@ def smallest_eigenvalue(matrix):
     return np.linalg.eigvalsh((matrix + matrix.T) / 2).min() / trace if trace > 0 else np.linalg.eigvalsh(matrix).min()
 
 
-class Moments(NamedTuple):
+class SampleMoments(NamedTuple):
     """Sample means and covariances of one vector with another, and the standard error of each."""
 
     mean: np.ndarray
@@ -72,6 +73,9 @@ class Moments(NamedTuple):
             means.append(centre)
             covs.append((rows - centre).T @ (columns - columns.mean(axis=0)) / (len(rows) - 1))
         return cls(np.mean(means, 0), standard_error(means), np.mean(covs, 0), standard_error(covs))
+
+
+Moments = SampleMoments  # until all tests are ported
 
 
 def standard_error(batches):
@@ -202,7 +206,7 @@ def dense_channel(matrices, names, mean, cov, *, order, local_vars=None, control
         mean: Mean of the state.
         cov: Covariance of what is carried: the state, or the state and all weights in the flat order.
         order: Truncation order of the activation covariances.
-        local_vars: Variances of [W, b] of each layer, if the weights are redrawn.
+        local_vars: Variances of [W, b] of each layer, if the weights are local.
         control: Known inputs after the state.
     """
     mean, cov, size = np.asarray(mean, float), np.asarray(cov, float), len(mean)
@@ -213,24 +217,24 @@ def dense_channel(matrices, names, mean, cov, *, order, local_vars=None, control
     first = size
     for layer, matrix in enumerate(np.asarray(m, float) for m in matrices):
         a, b = matrix[:, :-1], matrix[:, -1]
-        spread = slope @ cov @ slope.T + noise
+        hidden_cov = slope @ cov @ slope.T + noise
         extra, jacobian, shift = np.zeros((len(b), len(b))), np.zeros((len(b), len(cov))), 0.0
         if local_vars is not None:
             v = np.asarray(local_vars[layer], float)
-            extra = np.diag(v[:, :-1] @ (np.diag(spread) + h**2) + v[:, -1])
+            extra = np.diag(v[:, :-1] @ (np.diag(hidden_cov) + h**2) + v[:, -1])
         elif len(cov) > size:
             where = first + np.arange(matrix.size).reshape(matrix.shape)
             first += matrix.size
             with_input = cov[where[:, :-1]] @ slope.T
             with_weights = cov[where[:, :-1]][:, :, where[:, :-1]]
             shift = np.einsum("imm->i", with_input)
-            extra = np.einsum("imjn,mn->ij", with_weights, spread) + np.einsum("imn,jnm->ij", with_input, with_input)
+            extra = np.einsum("imjn,mn->ij", with_weights, hidden_cov) + np.einsum("imn,jnm->ij", with_input, with_input)
             for i in range(len(b)):
                 jacobian[i, where[i]] = np.append(h, 1.0)
         h, slope, noise = a @ h + b + shift, a @ slope + jacobian, a @ noise @ a.T + extra
         if layer < len(names):
-            h, gain, bent = _dense_activation(names[layer], h, slope @ cov @ slope.T + noise, order)
-            slope, noise = gain[:, None] * slope, gain[:, None] * noise * gain + bent
+            h, gain, curved = _dense_activation(names[layer], h, slope @ cov @ slope.T + noise, order)
+            slope, noise = gain[:, None] * slope, gain[:, None] * noise * gain + curved
     return Reference(h, slope, noise, slope @ cov @ slope.T + noise)
 
 
@@ -239,8 +243,8 @@ def _dense_activation(name, mean, cov, order):
     std = np.sqrt(np.diag(cov))
     c, var = hermite_coefficients(function, kinks, mean, std, order)
     correlation = cov / np.outer(std, std)
-    bent = sum((np.outer(c[k], c[k]) * correlation**k for k in range(2, order + 1)), np.zeros_like(cov))
-    return c[0], c[1] / std, bent + np.diag(var - (c[1:] ** 2).sum(axis=0))
+    curved = sum((np.outer(c[k], c[k]) * correlation**k for k in range(2, order + 1)), np.zeros_like(cov))
+    return c[0], c[1] / std, curved + np.diag(var - (c[1:] ** 2).sum(axis=0))
 
 
 def relu_covariance(a, b, rho, nodes=400):
@@ -275,11 +279,11 @@ def run_layers(x, matrices, functions):
     return x
 
 
-def run_layers_drawing_outputs(x, matrices, variances, functions, noises):
-    """The same with weights redrawn for every sample: given its inputs an output is normal, so that draw it."""
+def run_layers_sampling_outputs(x, matrices, variances, functions, noises):
+    """The same with local weights, one draw per sample: given its inputs an output is Gaussian, so the output is drawn."""
     for layer, (matrix, var) in enumerate(zip(matrices, variances, strict=True)):
-        spread = np.sqrt(x**2 @ var[:, :-1].T + var[:, -1])
-        x = x @ matrix[:, :-1].T + matrix[:, -1] + spread * noises[layer]
+        std = np.sqrt(x**2 @ var[:, :-1].T + var[:, -1])
+        x = x @ matrix[:, :-1].T + matrix[:, -1] + std * noises[layer]
         x = functions[layer](x) if layer < len(functions) else x
     return x
 
@@ -296,7 +300,7 @@ def run_layers_at(x, weights, shapes, functions):
 
 
 def sample_networks(matrices, variances, activations, mean, cov, *, seed, samples=1_000_000, batches=50):
-    """Moments of outputs with (outputs, state) for many choices of activations, which all see the same draws.
+    """Moments of outputs with (outputs, state) for many choices of activations, from the same draws.
 
     Args:
         matrices: Means of [W, b] of each layer.
@@ -309,7 +313,7 @@ def sample_networks(matrices, variances, activations, mean, cov, *, seed, sample
         batches: In how many batches.
 
     Returns:
-        For each choice a pair (point weights, redrawn weights) of `Moments`.
+        For each choice a pair (point weights, local weights) of `SampleMoments`.
     """
     rng, root = np.random.default_rng(seed), np.linalg.cholesky(cov)
     draws = [([], []) for _ in activations]
@@ -320,7 +324,7 @@ def sample_networks(matrices, variances, activations, mean, cov, *, seed, sample
         for (point, drawn), names in zip(draws, activations, strict=True):
             functions = [FUNCTIONS[name][0] for name in names]
             point.append(_summarise(run_layers(x, matrices, functions), x))
-            drawn.append(_summarise(run_layers_drawing_outputs(x, matrices, variances, functions, noises), x))
+            drawn.append(_summarise(run_layers_sampling_outputs(x, matrices, variances, functions, noises), x))
     return [(_gather(point), _gather(drawn)) for point, drawn in draws]
 
 
@@ -344,23 +348,23 @@ def _summarise(f, carried):
 
 def _gather(batches):
     means, covs = zip(*batches, strict=True)
-    return Moments(np.mean(means, 0), standard_error(means), np.mean(covs, 0), standard_error(covs))
+    return SampleMoments(np.mean(means, 0), standard_error(means), np.mean(covs, 0), standard_error(covs))
 
 
 # ---------------------------------------------------------------- linear models over time
 
 
 class LinearModel(NamedTuple):
-    """x_1 ~ N(mean, cov); x_{t+1} = shift + move x_t + N(0, move_noise); y_t = offset + see x_t + N(0, see_noise)."""
+    """x_1 ~ N(mean, cov); x_{t+1} = shift + F x_t + N(0, process_noise); y_t = offset + H x_t + N(0, measurement_noise)."""
 
     mean: np.ndarray
     cov: np.ndarray
     shift: np.ndarray
-    move: np.ndarray
-    move_noise: np.ndarray
+    transition: np.ndarray  # F
+    process_noise: np.ndarray
     offset: np.ndarray
-    see: np.ndarray
-    see_noise: np.ndarray
+    emission: np.ndarray  # H
+    measurement_noise: np.ndarray
 
 
 def random_linear_model(seed, x=3, y=2):
@@ -379,58 +383,85 @@ def random_linear_model(seed, x=3, y=2):
 
 
 def random_observations(model, time, seed, missing=0.3):
-    """Observations of the model, some coordinates and one whole frame (the third) of them missing (NaN)."""
+    """Observations of the model, some coordinates and one whole time step (the third) of them missing (NaN)."""
     rng = np.random.default_rng(seed)
-    state, seen = rng.multivariate_normal(model.mean, model.cov), []
+    state, observations = rng.multivariate_normal(model.mean, model.cov), []
     for _ in range(time):
-        seen.append(rng.multivariate_normal(model.offset + model.see @ state, model.see_noise))
-        state = rng.multivariate_normal(model.shift + model.move @ state, model.move_noise)
-    seen = np.where(rng.random((time, len(model.offset))) < missing, np.nan, np.array(seen))
-    seen[2] = np.nan
-    return seen
+        observations.append(rng.multivariate_normal(model.offset + model.emission @ state, model.measurement_noise))
+        state = rng.multivariate_normal(model.shift + model.transition @ state, model.process_noise)
+    observations = np.where(rng.random((time, len(model.offset))) < missing, np.nan, np.array(observations))
+    observations[2] = np.nan
+    return observations
 
 
-def condition_everything(model, seen):
+def joint_posterior(model, observations):
     """All states given all observations, by one big joint Gaussian: means (t, x), covariances (t, x, x), log evidence."""
-    time, x, y = len(seen), len(model.mean), len(model.offset)
+    time, x, y = len(observations), len(model.mean), len(model.offset)
     means, blocks = [model.mean], {(0, 0): model.cov}
     for t in range(1, time):
-        means.append(model.shift + model.move @ means[-1])
+        means.append(model.shift + model.transition @ means[-1])
         for s in range(t):
-            blocks[t, s] = model.move @ blocks[t - 1, s]
+            blocks[t, s] = model.transition @ blocks[t - 1, s]
             blocks[s, t] = blocks[t, s].T
-        blocks[t, t] = model.move @ blocks[t - 1, t - 1] @ model.move.T + model.move_noise
+        blocks[t, t] = model.transition @ blocks[t - 1, t - 1] @ model.transition.T + model.process_noise
     prior = np.block([[blocks[t, s] for s in range(time)] for t in range(time)])
     prior_mean = np.concatenate(means)
-    see = np.kron(np.eye(time), model.see)
-    noise = np.kron(np.eye(time), model.see_noise)
-    kept = ~np.isnan(seen.reshape(-1))
-    see, noise = see[kept], noise[np.ix_(kept, kept)]
-    surprise = seen.reshape(-1)[kept] - (see @ prior_mean + np.tile(model.offset, time)[kept])
-    seen_cov = see @ prior @ see.T + noise
-    gain = prior @ see.T @ np.linalg.inv(seen_cov)
-    mean, cov = prior_mean + gain @ surprise, prior - gain @ see @ prior
-    evidence = -(surprise @ np.linalg.solve(seen_cov, surprise) + np.linalg.slogdet(2 * math.pi * seen_cov)[1]) / 2
+    emission = np.kron(np.eye(time), model.emission)
+    noise = np.kron(np.eye(time), model.measurement_noise)
+    observed = ~np.isnan(observations.reshape(-1))
+    emission, noise = emission[observed], noise[np.ix_(observed, observed)]
+    innovation = observations.reshape(-1)[observed] - (emission @ prior_mean + np.tile(model.offset, time)[observed])
+    innovation_cov = emission @ prior @ emission.T + noise
+    gain = prior @ emission.T @ np.linalg.inv(innovation_cov)
+    mean, cov = prior_mean + gain @ innovation, prior - gain @ emission @ prior
     covs = np.stack([cov[t * x : (t + 1) * x, t * x : (t + 1) * x] for t in range(time)])
-    assert y == seen.shape[1]
-    return mean.reshape(time, x), covs, evidence
+    assert y == observations.shape[1]
+    return mean.reshape(time, x), covs, _log_density(innovation, innovation_cov)
 
 
-def textbook_kalman_filter(model, seen):
-    """Filtered means and covariances and each step's log evidence, with inverses written out and missing rows cut away."""
+def textbook_kalman_filter(model, observations, shifts=None):
+    """Filtered means and covariances and each step's log evidence, with inverses written out and missing rows cut away.
+
+    Args:
+        model: The linear model.
+        observations: Observations (time, y), NaN where missing.
+        shifts: What stands in for `model.shift` at each time step, as a control input does.
+    """
+    shifts = _shifts(model, observations, shifts)
     mean, cov, means, covs, evidence = model.mean, model.cov, [], [], []
-    for y in seen:
-        kept = ~np.isnan(y)
-        see = model.see[kept]
-        s = see @ cov @ see.T + model.see_noise[np.ix_(kept, kept)]
-        surprise = y[kept] - model.offset[kept] - see @ mean
-        gain = cov @ see.T @ np.linalg.inv(s)
-        mean, cov = mean + gain @ surprise, cov - gain @ s @ gain.T
-        evidence.append(-(surprise @ np.linalg.inv(s) @ surprise + np.linalg.slogdet(2 * math.pi * s)[1]) / 2)
+    for y, shift in zip(observations, shifts, strict=True):
+        observed = ~np.isnan(y)
+        emission = model.emission[observed]
+        innovation_cov = emission @ cov @ emission.T + model.measurement_noise[np.ix_(observed, observed)]
+        innovation = y[observed] - model.offset[observed] - emission @ mean
+        gain = cov @ emission.T @ np.linalg.inv(innovation_cov)
+        mean, cov = mean + gain @ innovation, cov - gain @ innovation_cov @ gain.T
+        evidence.append(_log_density(innovation, innovation_cov))
         means.append(mean)
         covs.append(cov)
-        mean, cov = model.shift + model.move @ mean, model.move @ cov @ model.move.T + model.move_noise
+        mean, cov = shift + model.transition @ mean, model.transition @ cov @ model.transition.T + model.process_noise
     return np.stack(means), np.stack(covs), np.array(evidence)
+
+
+def textbook_smoother(model, observations, shifts=None):
+    """Smoothed means and covariances by the Rauch-Tung-Striebel recursion, with inverses written out."""
+    shifts = _shifts(model, observations, shifts)
+    filtered_means, filtered_covs, _ = textbook_kalman_filter(model, observations, shifts)
+    means, covs = [filtered_means[-1]], [filtered_covs[-1]]
+    for mean, cov, shift in zip(filtered_means[-2::-1], filtered_covs[-2::-1], shifts[-2::-1], strict=True):
+        predicted_cov = model.transition @ cov @ model.transition.T + model.process_noise
+        gain = cov @ model.transition.T @ np.linalg.inv(predicted_cov)
+        means.insert(0, mean + gain @ (means[0] - shift - model.transition @ mean))
+        covs.insert(0, cov + gain @ (covs[0] - predicted_cov) @ gain.T)
+    return np.stack(means), np.stack(covs)
+
+
+def _shifts(model, observations, shifts):
+    return np.tile(model.shift, (len(observations), 1)) if shifts is None else np.asarray(shifts, float)
+
+
+def _log_density(innovation, cov):
+    return -(innovation @ np.linalg.solve(cov, innovation) + np.linalg.slogdet(2 * math.pi * cov)[1]) / 2
 
 
 # ---------------------------------------------------------------- random problems
@@ -468,6 +499,38 @@ def build_network(matrices, variances, names):
     return ps.Network(tuple(layers))
 
 
+@eqx.filter_jit
+def propagate(method, network, belief, *, weights="local", control=None, dt=None):
+    """The channel and the predicted belief that a method finds, compiled; a plain belief is made joint for global weights.
+
+    Args:
+        method: The method.
+        network: The network.
+        belief: The belief about its input.
+        weights: "local", "global" or "point".
+        control: Known inputs after the state.
+        dt: Time step of the residual form; None for f(x).
+    """
+    if weights == "global" and belief.weights is None:
+        belief = ps.JointGaussian.independent(belief, network.weights)
+    network = network.at_mean() if weights == "point" else network
+    control = None if control is None else array(control)
+    return method.propagate(network, belief, control, None if dt is None else array(dt))
+
+
+def linear_state_space(model, control_gain=None, **settings):
+    """The `StateSpaceModel` of a linear model with diagonal noises, whose transition adds control_gain u if that is given."""
+    slope = model.transition if control_gain is None else np.hstack([model.transition, control_gain])
+    return ps.StateSpaceModel(
+        initial=ps.Gaussian(array(model.mean), array(model.cov)),
+        transition=ps.Network.from_arrays([array(slope)], [array(model.shift)]),
+        emission=ps.Network.from_arrays([array(model.emission)], [array(model.offset)]),
+        process_noise=array(np.diag(model.process_noise)),
+        measurement_noise=array(np.diag(model.measurement_noise)),
+        **settings,
+    )
+
+
 def flatten(matrices):
     """Layer after layer, row by row."""
     return np.concatenate([np.asarray(m, float).reshape(-1) for m in matrices])
@@ -482,7 +545,7 @@ def random_joint_cov(seed, x, var, correlation=0.5, rank=0):
     rng = np.random.default_rng(seed)
     w = len(var)
     basis = np.linalg.qr(rng.normal(size=(w, rank + x)))[0]
-    # Along `rank` directions most of the prior variance was learned away; the state leans on others.
+    # Along `rank` directions observations took most of the prior variance; the state is correlated with others.
     factor = 0.8 * np.sqrt(var)[:, None] * basis[:, :rank]
     state = random_cov(rng, x)
     cross = correlation * np.linalg.cholesky(state) @ (np.sqrt(var)[:, None] * basis[:, rank:]).T

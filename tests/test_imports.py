@@ -1,28 +1,28 @@
-"""Imports point one way, and importing the library changes nothing."""
+"""Imports point one way, importing the library changes nothing, and files and functions stay small."""
 
 import ast
+import inspect
 import subprocess
 import sys
 from pathlib import Path
 
-import prodssm
+import prodssm as ps
 
-ROOMS = ["checks", "metrics", "persistence"]
-ROOMS += ["linalg", "gaussian", "links", "weights", "quadrature", "activations", "layers", "network", "methods"]
-ROOMS += ["model", "series", "datasets", "inference", "units", "objective", "batches", "training"]
-ROOMS += ["held_out", "subspace", "assembly", "checking"]
-ROOMS += ["frames", "answers", "mixture", "regression", "regressor", "estimators", "plots"]
-PACKAGE = Path(prodssm.__file__).parent
+PACKAGE = Path(ps.__file__).parent
+ORDER = ["_validation", "_storage", "beliefs", "networks", "methods", "data", "models", "training", "scoring"]
+ORDER += ["estimators", "evaluation", "adapters", "cli"]
+ALSO = {"datasets": {"_validation", "data", "datasets"}, "baselines": {*ORDER[: ORDER.index("training") + 1], "baselines"}}
+LONGEST_FILE, LONGEST_FUNCTION = 350, 60
 
 
-def imported_rooms(file):
-    """Rooms of the library that a file imports, wherever in the file the import stands."""
-    for node in ast.walk(ast.parse(file.read_text())):
+def imported_rooms(tree, file):
+    """Rooms of the library that a file imports at its top level; inside a function is for a facade that leans on a later room."""
+    for node in tree.body:
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{file.name}: relative imports hide where they point"
-            names = [node.module]
+            assert node.level == 0, f"{file}: relative imports hide where they point"
+            names = [f"{node.module}.{alias.name}" if node.module == "prodssm" else node.module for alias in node.names]
         else:
             continue
         for name in names:
@@ -30,32 +30,47 @@ def imported_rooms(file):
                 yield name.split(".")[1] if "." in name else ""
 
 
-def test_each_room_imports_only_rooms_before_it():
+def sources():
     for file in sorted(PACKAGE.rglob("*.py")):
-        room = file.relative_to(PACKAGE).parts[0].removesuffix(".py")
+        yield file.relative_to(PACKAGE), file.read_text(encoding="utf-8")
+
+
+def test_each_room_imports_only_itself_and_rooms_before_it():
+    for file, text in sources():
+        room = file.parts[0].removesuffix(".py")
         if room == "__init__":
             continue
-        assert room in ROOMS, f"{room} has no place in the order of rooms"
-        for other in imported_rooms(file):
-            assert other in ROOMS, f"{room} imports {other or 'the package itself'}"
-            earlier = ROOMS.index(other) < ROOMS.index(room)
-            assert earlier or (room == other and room in ("methods", "datasets")), f"{room} imports {other}"
-
-
-def test_the_linear_algebra_and_the_checks_know_nothing_of_the_library():
-    for room in ("linalg", "checks"):
-        assert list(imported_rooms(PACKAGE / f"{room}.py")) == []
+        assert room in ORDER or room in ALSO, f"{room} has no place in the order of rooms (docs/architecture.md)"
+        allowed = ALSO[room] if room in ALSO else set(ORDER[: ORDER.index(room) + 1])
+        for other in imported_rooms(ast.parse(text), file):
+            assert other in allowed, f"{file} imports {other or 'the package itself'}"
 
 
 def test_only_linalg_factorises():
-    for file in sorted(PACKAGE.rglob("*.py")):
+    for file, text in sources():
         if file.name == "linalg.py":
             continue
-        for node in ast.walk(ast.parse(file.read_text())):
+        for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.Attribute):
                 assert node.attr not in {"cholesky", "inv", "solve_triangular", "cho_solve", "svd"} or (
-                    isinstance(node.value, ast.Name) and node.value.id in ("np", "_numpy")
-                ), f"{file.name} calls {node.attr}"
+                    isinstance(node.value, ast.Attribute) and isinstance(node.value.value, ast.Name) and node.value.value.id == "np"
+                ), f"{file} calls {node.attr}"
+
+
+def test_files_and_functions_stay_small():
+    for file, text in sources():
+        assert text.count("\n") <= LONGEST_FILE, f"{file} has more than {LONGEST_FILE} lines"
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.FunctionDef):
+                documented = isinstance(node.body[0], ast.Expr) and isinstance(node.body[0].value, ast.Constant)
+                docstring = node.body[0].end_lineno - node.body[0].lineno + 1 if documented else 0
+                length = node.end_lineno - node.lineno + 1 - docstring
+                assert length <= LONGEST_FUNCTION, f"{file}: {node.name} has {length} lines"
+
+
+def test_estimators_have_few_parameters():
+    for estimator in (ps.ProDSSM, ps.DeepStochasticRegressor):
+        assert len(inspect.signature(estimator).parameters) <= 16
 
 
 def test_importing_sets_no_jax_flag_and_starts_no_device():

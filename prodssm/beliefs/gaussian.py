@@ -7,7 +7,7 @@ composition and residual links need nothing else.
 import math
 from abc import abstractmethod
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -94,22 +94,22 @@ class Belief(eqx.Module):
     weights: eqx.AbstractVar[Any]
 
     @abstractmethod
-    def predict(self, channel: Channel) -> Self:
+    def predict(self, channel: Channel) -> "Belief":
         """The belief about the output of the channel."""
 
     @abstractmethod
-    def plus(self, variances: Float[Array, " x"]) -> Self:
+    def plus(self, variances: Float[Array, " x"]) -> "Belief":
         """The belief about the state plus independent noise of these variances."""
 
     @abstractmethod
-    def condition(self, channel: Channel, y: Float[Array, " y"]) -> tuple[Self, Float[Array, ""]]:
+    def condition(self, channel: Channel, y: Float[Array, " y"]) -> tuple["Belief", Float[Array, ""]]:
         """The posterior given an observation y through a channel of the state, and the log evidence of y.
 
         Coordinates of y that are NaN are missing: they change nothing and do not count in the evidence.
         """
 
     @abstractmethod
-    def smooth(self, channel: Channel, following: Any) -> Self:
+    def smooth(self, channel: Channel, following: Any) -> "Belief":
         """The smoothed belief, given the transition channel and the smoothed belief at the next time step."""
 
     @abstractmethod

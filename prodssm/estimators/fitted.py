@@ -88,7 +88,7 @@ class FittedModel:
         parts = (found.epistemic, found.aleatoric, found.measurement)
         return Decomposition(*(np.asarray(part, float) * square for part in parts))
 
-    def transition(self, x: Array, u: Array | None) -> Transition:
+    def transition(self, x: Array, u: Any) -> Transition:
         """Belief about the next state f(x, w), or x + f(x, w) for a residual model, without process noise."""
         scaling = self.state_scaling
         states = scaling.transform(x.astype(scaling.mean.dtype))

@@ -8,11 +8,12 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 
-from prodssm._storage import FileError, flatten, read, restore, write
+from prodssm._storage import FORMAT_VERSION, FileError, flatten, read, restore, write
 from prodssm._validation import plain
 from prodssm.data.frames import Layout
 from prodssm.data.scaling import DataScaling, Standardiser
 from prodssm.estimators.fitted import FittedModel
+from prodssm.estimators.migration import upgrade
 from prodssm.estimators.parameters import NestedParameters, constructor_params
 from prodssm.estimators.prodssm import ProDSSM
 from prodssm.estimators.regressor import DeepStochasticRegressor
@@ -36,10 +37,14 @@ def load(path: str | os.PathLike[str]) -> Any:
     if stored.kind not in LOADERS:
         raise ValueError(f"{path} holds a {stored.kind}, which is not a model; expected one of {', '.join(LOADERS)}")
     for name, array in stored.arrays.items():
-        if array.dtype.kind == "f" and np.isnan(array).any():
+        # In format 1 a history is an array, and NaN where a run has no validation score.
+        if array.dtype.kind == "f" and not name.startswith("history.") and np.isnan(array).any():
             raise FileError(f"{path} is damaged: {name} holds NaN; take another copy, or save again")
+    config, arrays = stored.config, dict(stored.arrays)
     try:
-        return LOADERS[stored.kind](stored.config, dict(stored.arrays))
+        if stored.format_version < FORMAT_VERSION:
+            config, arrays = upgrade(stored.kind, config, arrays)
+        return LOADERS[stored.kind](config, arrays)
     except (KeyError, TypeError) as error:
         raise FileError(f"{path} does not hold a whole {stored.kind} ({error}); take another copy, or save again") from error
 

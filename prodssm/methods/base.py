@@ -1,7 +1,7 @@
 """The `Method` plug: network + belief -> channel. Methods differ in accuracy and cost, never in what they return."""
 
 from abc import abstractmethod
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal
 
 import equinox as eqx
 import jax
@@ -67,11 +67,11 @@ class Method(eqx.Module):
         found = found if dt is None else found.residual(belief.mean, dt)
         return found, belief.predict(found)
 
-    def at(self, t: Array | int, salt: int) -> Self:
+    def at(self, t: Array | int, salt: int) -> "Method":
         """The method at time step t; a random one overrides this to draw anew for each use."""
         return self
 
-    def seeded(self, key: PRNGKeyArray) -> Self:
+    def seeded(self, key: PRNGKeyArray) -> "Method":
         """The method with its randomness from this key; deterministic ones return themselves."""
         return self
 

@@ -17,6 +17,7 @@ from prodssm.beliefs.joint import JointGaussian
 from prodssm.beliefs.linalg import symmetrise
 from prodssm.beliefs.weights.cross import StepwiseCross
 from prodssm.methods.base import Method
+from prodssm.methods.moments import Moments
 from prodssm.methods.sampled import Sampled
 from prodssm.models.state_space import StateSpaceModel
 
@@ -60,9 +61,9 @@ def _by_channels(model: StateSpaceModel, stack: LayerStack, x: Float[Array, " x"
         return model.move(stack.method, belief, None)[1]
 
     last: Belief = Gaussian.certain(x)
-    if model.weights == "global" and stack.steps <= UNROLLED_STEPS:
+    if model.weights == "global" and isinstance(stack.method, Moments) and stack.steps <= UNROLLED_STEPS:
         # Without observations the weights stay independent and their cross-covariance with the state is a sum that grows with
-        # every step: a scan would have to carry it at full length from the start.
+        # every step: a scan would have to carry it at full length from the start. Only moment matching works with the sum.
         weights = model.transition.weights
         last = JointGaussian(last, StepwiseCross.zero(x.size, weights), weights)
         for _ in range(stack.steps):

@@ -18,7 +18,7 @@ FINE_TUNE_RATE = 0.2  # of the learning rate, for a model that has been trained 
 LOG_VARIANCES = ("log_process_noise", "log_variance", "weight_log_var", "bias_log_var")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Recipe:
     """Training settings. What is None is the estimator's default (docs/recipe.md).
 
@@ -63,6 +63,11 @@ class Recipe:
     calibrate: bool | None = None
     linear_start: bool | None = None
     fine_tune: int | None = None
+
+    def __repr__(self) -> str:
+        """The settings that are given."""
+        given = [f"{part.name}={getattr(self, part.name)!r}" for part in fields(self) if getattr(self, part.name) is not None]
+        return f"Recipe({', '.join(given)})"
 
     def filled(self, defaults: "Recipe") -> "Recipe":
         """The recipe with its missing settings taken from the defaults, checked."""

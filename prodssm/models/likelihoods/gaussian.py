@@ -47,6 +47,10 @@ class GaussianLikelihood(Likelihood):
             require_variances("variance", values)
             self.log_variance = jnp.where(values > 0, jnp.log(jnp.where(values > 0, values, 1.0)), -jnp.inf)
 
+    def __repr__(self) -> str:
+        """The constructor's arguments."""
+        return f"GaussianLikelihood(variance={self.variance}, floor={self.floor}, learned={self.learned})"
+
     @property
     def variance(self) -> Float[Array, " y"] | None:
         """Variances of the measurement noise; `None` until they are learned."""

@@ -1,0 +1,184 @@
+"""What every likelihood promises: its moments, densities and updates agree with each other and with its samples."""
+
+import math
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import pytest
+from oracles import Moments, array, assert_cov_matches, assert_mean_matches, close, random_cov
+from scipy import stats
+
+import prodssm as ps
+from prodssm.data.scaling import Standardiser
+
+# Likelihoods of two outputs, in the units of the data.
+LIKELIHOODS = {
+    "gaussian": ps.GaussianLikelihood([0.3, 0.05]),
+    "gaussian, learned": ps.GaussianLikelihood([0.3, 0.05], floor=0.0, learned=True),
+}
+RNG = np.random.default_rng(0)
+G = ps.Gaussian(array([0.4, -1.2]), array(random_cov(RNG, 2)))
+STATE = ps.Gaussian(array(RNG.normal(size=3)), array(random_cov(RNG, 3)))
+EMISSION = ps.Channel(array(RNG.normal(size=2)), array(RNG.normal(size=(2, 3))), array(0.1 * random_cov(RNG, 2)))
+OBSERVATIONS = [[0.7, -0.9], [3.0, np.nan], [np.nan, -2.0]]
+
+
+@pytest.fixture(params=LIKELIHOODS)
+def likelihood(request):
+    return LIKELIHOODS[request.param]
+
+
+def densities(likelihood, g, ys):
+    """Log densities of many observations in one compiled call."""
+    return np.asarray(jax.jit(jax.vmap(likelihood.log_prob, (None, 0)))(g, array(ys)), float)
+
+
+def test_it_is_known_by_name_and_counts_its_outputs(likelihood):
+    assert ps.Likelihood.registry[type(likelihood).__name__] is type(likelihood)
+    assert likelihood.size == 2
+
+
+def test_predicted_moments_are_those_of_samples(likelihood):
+    g_key, y_key = jr.split(jr.key(1))
+    drawn = likelihood.sample(G.sample(key=g_key, shape=(100_000,)), key=y_key)
+    rows, wanted = np.asarray(drawn, float), likelihood.predict(G)
+    assert_mean_matches(wanted.mean, Moments.of(rows, rows))
+    assert_cov_matches(wanted.cov, Moments.of(rows, rows))
+
+
+def test_the_conditional_variance_is_that_of_samples_with_the_same_output(likelihood):
+    g_key, *y_keys = jr.split(jr.key(2), 3)
+    g = G.sample(key=g_key, shape=(100_000,))
+    first, second = (np.asarray(likelihood.sample(g, key=key), float) for key in y_keys)
+    rows = (first - second) ** 2 / 2
+    assert_mean_matches(likelihood.conditional_var(G), Moments.of(rows, rows))
+
+
+def test_a_density_integrates_to_one_and_missing_values_are_integrated_out(likelihood):
+    wanted = likelihood.predict(G)
+    axes = [np.linspace(m - 10 * s, m + 10 * s, 201) for m, s in zip(np.asarray(wanted.mean), np.asarray(wanted.std), strict=True)]
+    first, second = np.meshgrid(*axes, indexing="ij")
+    grid = np.exp(densities(likelihood, G, np.stack([first.ravel(), second.ravel()], axis=1))).reshape(201, 201)
+    marginal = np.trapezoid(grid, axes[1], axis=1)
+    assert np.isclose(np.trapezoid(marginal, axes[0]), 1.0, atol=1e-4)
+    alone = np.exp(densities(likelihood, G, np.stack([axes[0], np.full(201, np.nan)], axis=1)))
+    assert np.allclose(marginal, alone, atol=1e-4 * alone.max())
+    assert densities(likelihood, G, [[np.nan, np.nan]])[0] == 0.0
+
+
+@pytest.mark.parametrize("y", OBSERVATIONS, ids=str)
+def test_the_evidence_of_an_update_is_the_predictive_density(likelihood, y):
+    _, evidence = likelihood.condition(STATE, EMISSION, array(y))
+    assert close(evidence, likelihood.log_prob(STATE.predict(EMISSION), array(y)))
+
+
+def test_an_observation_that_is_missing_changes_nothing(likelihood):
+    nothing = array([np.nan, np.nan])
+    found, evidence = likelihood.condition(STATE, EMISSION, nothing)
+    assert evidence == 0.0
+    assert close(found.mean, STATE.mean)
+    assert close(found.cov, STATE.cov)
+    joint = ps.JointGaussian.independent(STATE, ps.Network.mlp((3, 3), key=jr.key(0)).weights)
+    found, evidence = likelihood.condition(joint, EMISSION, nothing)
+    assert evidence == 0.0
+    assert close(found.dense().mean, joint.dense().mean)
+    assert close(found.dense().cov, joint.dense().cov)
+
+
+@pytest.mark.parametrize("y", OBSERVATIONS, ids=str)
+def test_the_expected_log_density_is_an_expectation_and_at_most_the_log_density(likelihood, y):
+    nodes, weights = np.polynomial.hermite_e.hermegauss(20)
+    white = np.stack([part.ravel() for part in np.meshgrid(nodes, nodes)], axis=1)
+    points = np.asarray(G.mean, float) + white @ np.linalg.cholesky(np.asarray(G.cov, float)).T
+    given = jax.jit(jax.vmap(lambda g: likelihood.log_prob(ps.Gaussian.certain(g), array(y))))(array(points))
+    wanted = np.asarray(given, float) @ np.outer(weights, weights).ravel() / weights.sum() ** 2
+    found = likelihood.expected_log_prob(G, array(y))
+    assert close(found, wanted, scale=10)
+    assert found < likelihood.log_prob(G, array(y))
+    certain = ps.Gaussian.certain(G.mean)
+    assert close(likelihood.expected_log_prob(certain, array(y)), likelihood.log_prob(certain, array(y)))
+
+
+@pytest.mark.parametrize("y", OBSERVATIONS, ids=str)
+def test_in_standardised_units_the_log_density_changes_by_the_log_scale(likelihood, y):
+    scaling = Standardiser(array([0.5, -2.0]), array([3.0, 0.2]))
+    scale = np.asarray(scaling.scale, float)
+    g = ps.Gaussian(scaling.transform(G.mean), array(np.asarray(G.cov, float) / np.outer(scale, scale)))
+    found = likelihood.for_data(scaling).log_prob(g, scaling.transform(array(y)))
+    observed = np.isfinite(y)
+    assert close(found - np.log(scale[observed]).sum(), likelihood.log_prob(G, array(y)), scale=10)
+
+
+def test_what_is_trainable_has_a_finite_gradient(likelihood):
+    learned, fixed = eqx.partition(likelihood, likelihood.trainable())
+    grads = jax.grad(lambda part: eqx.combine(part, fixed).log_prob(G, array([0.7, np.nan])))(learned)
+    assert all(jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(grads))
+
+
+# The Gaussian likelihood
+
+
+@pytest.mark.parametrize("y", OBSERVATIONS, ids=str)
+def test_the_gaussian_likelihood_has_the_gaussian_density_and_the_kalman_update(y):
+    likelihood, y = LIKELIHOODS["gaussian"], np.asarray(y)
+    kept = np.isfinite(y)
+    noise = np.diag([0.3, 0.05])
+    cov = np.asarray(G.cov, float) + noise
+    wanted = stats.multivariate_normal(np.asarray(G.mean, float)[kept], cov[np.ix_(kept, kept)]).logpdf(y[kept])
+    assert close(likelihood.log_prob(G, array(y)), wanted)
+    p, h = np.asarray(STATE.cov, float), np.asarray(EMISSION.slope, float)[kept]
+    s = (h @ p @ h.T) + (np.asarray(EMISSION.noise, float) + noise)[np.ix_(kept, kept)]
+    gain = p @ h.T @ np.linalg.inv(s)
+    found, _ = likelihood.condition(STATE, EMISSION, array(y))
+    assert close(found.mean, np.asarray(STATE.mean) + gain @ (y - np.asarray(EMISSION.mean, float))[kept])
+    assert close(found.cov, p - gain @ s @ gain.T)
+
+
+def test_the_bound_of_one_output_is_the_textbook_formula():
+    found = ps.GaussianLikelihood([0.4]).expected_log_prob(ps.Gaussian(array([0.3]), array([[0.5]])), array([1.0]))
+    assert close(found, -0.5 * (math.log(2 * math.pi * 0.4) + ((1.0 - 0.3) ** 2 + 0.5) / 0.4))
+
+
+def test_a_given_variance_is_not_learned_unless_asked_for():
+    given, learned = LIKELIHOODS["gaussian"], LIKELIHOODS["gaussian, learned"]
+    assert jax.tree.leaves(eqx.filter(given, given.trainable())) == []
+    assert len(jax.tree.leaves(eqx.filter(learned, learned.trainable()))) == 1
+    assert close(given.variance, [0.3, 0.05])  # no floor beneath what is known
+    assert close(ps.GaussianLikelihood([0.3], floor=0.1, learned=True).variance, [0.4])
+
+
+def test_an_unknown_variance_is_known_only_after_it_has_seen_data():
+    unknown = ps.GaussianLikelihood()
+    assert unknown.learned
+    assert unknown.variance is None
+    with pytest.raises(ValueError, match=r"variance must be given where nothing is fitted: GaussianLikelihood\(variance=...\)"):
+        unknown.log_prob(G, array([0.0, 0.0]))
+    ready = unknown.for_data(Standardiser(array([0.0, 0.0, 0.0]), array([1.0, 2.0, 3.0])))
+    assert ready.learned
+    assert close(ready.variance, np.full(3, 0.1 + 1e-6))
+
+
+def test_one_variance_stands_for_all_outputs_in_the_units_of_the_data():
+    scaling = Standardiser(array([0.0, 0.0]), array([1.0, 10.0]))
+    assert close(ps.GaussianLikelihood(0.5).for_data(scaling).variance, [0.5, 0.005])
+    assert not ps.GaussianLikelihood(0.5).for_data(scaling).learned
+    with pytest.raises(ValueError, match="must be one variance or 2, got 3"):
+        ps.GaussianLikelihood([0.1, 0.2, 0.3]).for_data(scaling)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"variance": [-0.1]}, "variance must not be negative"),
+        ({"variance": [[0.1]]}, "variance must be one number or one per output"),
+        ({"variance": [np.nan]}, "variance must be finite"),
+        ({"variance": "much"}, "variance must be an array of numbers"),
+        ({"floor": -1e-3}, "floor must not be negative"),
+    ],
+)
+def test_bad_variances_are_refused_by_name(arguments, said):
+    with pytest.raises((ValueError, TypeError), match=said):
+        ps.GaussianLikelihood(**arguments)
