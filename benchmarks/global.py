@@ -167,7 +167,7 @@ def claims(filtered: list[dict[str, Any]], regressed: list[dict[str, Any]]) -> l
     return promised
 
 
-def draw(filtered: list[dict[str, Any]], path: Any) -> None:
+def plot(filtered: list[dict[str, Any]], path: Any) -> None:
     """Cost and error against rank."""
     import matplotlib.pyplot as plt
 
@@ -196,7 +196,7 @@ def main() -> None:
     for row in claims(filtered, regressed):
         printer.row(**row)
     if options.plot:
-        draw(filtered, options.plot)
+        plot(filtered, options.plot)
 
 
 if __name__ == "__main__":

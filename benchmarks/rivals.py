@@ -43,7 +43,7 @@ def covariances(ssm: ps.StateSpaceModel) -> tuple[jax.Array, jax.Array]:
 
 
 def ours(ssm: ps.StateSpaceModel, smooth: bool, method: str) -> Run:
-    """prodssm through its public functions."""
+    """The filter or smoother of prodssm through its public functions."""
 
     def run(y):
         found = (ps.smooth_states if smooth else ps.filter_states)(ssm, y, method)

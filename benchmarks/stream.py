@@ -2,8 +2,8 @@
 
 A model of the kink (1-50-1, ReLU, uncertain weights) filters one observation at a time through the public interface:
 `state, seen = model.step(state, y)`. After 1,000, 10,000 and 100,000 calls the resident memory of the process, the number of
-compilations so far and the time per call since the last row are recorded: wall-clock time, and CPU time, which other load on the
-machine does not affect. All in float32, with observations of the true system.
+compilations so far and the time per call since the last row are recorded: wall-clock time, and CPU time, which excludes the
+waiting for other processes. All in float32, with observations of the true system.
 
 The second question is numerical stability: a million steps of `prodssm.filter_states` in float32, with the number of NaN and
 infinities and the lowest eigenvalue of all covariances relative to their trace. The covariance of a scalar state is positive

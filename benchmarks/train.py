@@ -41,9 +41,7 @@ def ours(weights: str, count: int, length: int = LENGTH) -> tuple[TrainingState,
     data = SeriesBatch.stack([ps.Series(kink.trajectory(length, NOISE, seed)) for seed in range(count)])
     learned, fixed = eqx.partition(model, trainable(model))
     prior_weight = jnp.asarray(RECIPE.prior_weight, data.record.y.dtype)
-    task = SeriesTask(
-        fixed=fixed, data=data, validation=None, prior_weight=prior_weight, method=ps.Moments(), recipe=RECIPE
-    )
+    task = SeriesTask(fixed=fixed, data=data, validation=None, prior_weight=prior_weight, method=ps.Moments(), recipe=RECIPE)
     return TrainingState(learned, RECIPE.optimiser().init(learned), learned, jnp.asarray(-jnp.inf), jnp.asarray(0)), task
 
 

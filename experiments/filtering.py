@@ -63,8 +63,9 @@ def learned(weights: str, r: float, recipe: ps.Recipe | None = None) -> ps.State
 
 
 @lru_cache
-def losses(model: ps.StateSpaceModel, name: str, repeats: int = REPEATS) -> np.ndarray:
+def losses(weights: str, r: float, name: str, recipe: ps.Recipe | None, repeats: int) -> np.ndarray:
     """MSE and NLL of one filter on each trajectory, in standardised units: (repeats, 2), NaN where the filter fails."""
+    model = learned(weights, r, recipe)
     found = np.full((repeats, 2), np.nan)
     for repeat in range(repeats):
         states, y = ps.simulate(model, LENGTH, key=jr.key(repeat))
@@ -80,9 +81,8 @@ def losses(model: ps.StateSpaceModel, name: str, repeats: int = REPEATS) -> np.n
 
 def run(spec: Spec, recipe: ps.Recipe | None = None, repeats: int = REPEATS) -> dict[str, Any]:
     """One row of the table; NaN for a filter that fails on any trajectory, except its difference on the others."""
-    model = learned(spec.weights, spec.r, recipe)
-    ours, begin = losses(model, "moments", repeats), time.monotonic()
-    found = losses(model, spec.filter, repeats)
+    ours, begin = losses(spec.weights, spec.r, "moments", recipe, repeats), time.monotonic()
+    found = losses(spec.weights, spec.r, spec.filter, recipe, repeats)
     done = ~np.isnan(found[:, 1])
     numbers: dict[str, Any] = {}
     for name, values in {"mse": found[:, 0], "nll": found[:, 1], "behind": (found - ours)[done, 1]}.items():

@@ -3,8 +3,8 @@
 A system is a random sum of hyperbolic tangents whose trajectories have no gaps. From 120 noisy observations of each, at three
 noise levels, a 1-50-1 ReLU model learns the dynamics, and the negative log likelihood of the true function on a grid under the
 learned weights is the score. The recipe is the candidate with the smallest median over systems, averaged over the levels: a
-mean would be decided by the one or two steepest systems of each level. Candidates with `warm_up` are trained with local weights by
-the default recipe first, then with global ones.
+mean would be decided by the one or two steepest systems of each level. Candidates with `warm_up` are trained with local
+weights by the default recipe first, then with global ones.
 
     python experiments/recipe.py      resumes; rows go to results/recipe.csv
     python experiments/recipe.py --quick

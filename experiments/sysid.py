@@ -3,8 +3,8 @@
 Four models (`n_estimators=4`) are trained on the first half of a record (tanks: the estimation record), with the last fifth of
 it as validation data. On the test half they filter the first 50 samples and run free to the end: only the controls are given.
 Scored are the RMSE of the median, negative log likelihood and CRPS in the units of the data, and the coverage of 95 %
-intervals, beside linear state-space models that the same library trains (`hidden=()`, from subspace identification) and beside the mean of
-the training half.
+intervals, beside linear state-space models that the same library trains (`hidden=()`, from subspace identification) and beside
+the mean of the training half.
 
     python experiments/sysid.py      resumes; rows go to results/sysid.csv
     python experiments/sysid.py --quick

@@ -119,8 +119,9 @@ def channel(
         belief about the output.
 
     Example:
-        >>> net = Network.from_arrays([[[2.0]]], [[1.0]])
-        >>> c = channel(net, Gaussian([3.0], [[0.25]]))
+        >>> import prodssm as ps
+        >>> net = ps.Network.from_arrays([[[2.0]]], [[1.0]])
+        >>> c = ps.channel(net, ps.Gaussian([3.0], [[0.25]]))
         >>> c.mean.item(), c.slope.item()
         (7.0, 2.0)
     """

@@ -1,5 +1,6 @@
 """Fitted models that many tests ask."""
 
+import jaxtyping
 import pytest
 from small_models import fit_untrained, rich, standard_promotion, wave
 
@@ -8,6 +9,14 @@ from small_models import fit_untrained, rich, standard_promotion, wave
 def promotion():
     with standard_promotion():
         yield
+
+
+@pytest.fixture
+def without_type_checks():
+    """Constructors take wrong types, as they do outside of tests, so that `fit` can refuse them."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
 
 
 @pytest.fixture(scope="session")

@@ -10,7 +10,6 @@ from oracles import close
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 from small_models import (
-    OF_RECIPE,
     TIME,
     fit_untrained,
     irregular,
@@ -136,13 +135,11 @@ def test_controls_are_not_mistaken_for_a_target():
         ({"random_state": "one"}, "'one' cannot be used to seed"),
     ],
 )
+@pytest.mark.usefixtures("without_type_checks")
 def test_bad_settings_are_refused_by_name_before_any_work(settings, said, monkeypatch):
     monkeypatch.setattr(fitting, "random_model", None)  # would fail if it were reached
-    model = small_prodssm()
-    for name, value in settings.items():  # past the type checks of constructors, which only tests have
-        object.__setattr__(model.recipe if name in OF_RECIPE else model, name, value)
     with pytest.raises((ValueError, TypeError), match=said):
-        model.fit(wave())
+        small_prodssm(**settings).fit(wave())
 
 
 def test_global_weights_are_refused_where_memory_cannot_hold_them(monkeypatch):

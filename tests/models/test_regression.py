@@ -102,6 +102,7 @@ def test_every_method_is_exact_after_one_linear_step(weights, how):
     assert jnp.isfinite(belief(model, steps=3, method=how).cov).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("hidden", "residual"), [((4, 3), True), ((5,), False)], ids=str)
 def test_a_stepwise_cross_covariance_is_the_dense_one_unmultiplied(hidden, residual):
     model, dt = layer_model("global", hidden, var=0.05, residual=residual), 0.3
@@ -119,15 +120,19 @@ def test_a_stepwise_cross_covariance_is_the_dense_one_unmultiplied(hidden, resid
 
 
 def test_many_steps_are_a_scan_and_few_are_unrolled_but_both_are_the_same(monkeypatch):
-    model = layer_model("global", hidden=(), var=0.05)
-    few = belief(model, steps=3)
+    model, stack = layer_model("global", hidden=(), var=0.05), LayerStack(3, ps.Moments())
+
+    def compiled():
+        return jax.jit(lambda: output_belief(model, stack, X[0], key=jr.key(0), weights_key=jr.key(1)))()
+
+    few = compiled()
     monkeypatch.setattr(regression, "UNROLLED_STEPS", 2)
-    jax.clear_caches()
-    many = belief(model, steps=3)
+    many = compiled()
     assert close(few.mean, many.mean)
     assert close(few.cov, many.cov)
 
 
+@pytest.mark.slow
 def test_no_array_of_states_by_weights_appears_for_global_weights():
     model = layer_model("global", hidden=(30,))
     size = model.transition.weights.mean.size

@@ -1,0 +1,78 @@
+"""Documents say what is: every function, test and file that they name exists."""
+
+import ast
+import importlib
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PAGES = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").glob("*.md")])
+LONGEST_RESULTS = 150
+
+
+def table_rows():
+    """Rows of the table from the paper to the code: paper, section, function, test."""
+    text = (ROOT / "docs" / "math.md").read_text(encoding="utf-8")
+    table = text.split("| paper | section | function | test |")[1]
+    rows = [line.strip("| \n").split(" | ") for line in table.splitlines()[2:] if line.startswith("|")]
+    assert all(len(row) == 4 for row in rows)
+    return rows
+
+
+def test_names(file):
+    """Names of all test functions of a file, with those of their classes."""
+    found = set()
+    for node in ast.parse((ROOT / file).read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.FunctionDef):
+            found.add(node.name)
+        elif isinstance(node, ast.ClassDef):
+            found |= {f"{node.name}::{inner.name}" for inner in node.body if isinstance(inner, ast.FunctionDef)}
+    return found
+
+
+test_names.__test__ = False
+
+
+def test_the_table_of_the_mathematics_names_sections_functions_and_tests_that_exist():
+    rows = table_rows()
+    assert len(rows) > 30
+    text = (ROOT / "docs" / "math.md").read_text(encoding="utf-8")
+    for paper, sections, function, test in rows:
+        for section in sections.split(", "):
+            heading = rf"(^## {re.escape(section)} |^\*\*{re.escape(section)} )"
+            assert re.search(heading, text, flags=re.M), f"{paper}: {section}"
+        module, name = function.strip("`").split(":")
+        found = importlib.import_module(module)
+        for part in name.split("."):
+            found = getattr(found, part)
+        file, _, test_name = test.strip("`").partition("::")
+        assert test_name in test_names(file), f"{paper}: {test}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_and_paths_lead_somewhere(page):
+    text = page.read_text(encoding="utf-8")
+    targets = [link for link in re.findall(r"\]\(([^)#]+)\)", text) if not link.startswith("http")]
+    for link in targets:
+        assert (page.parent / link).exists(), f"{page.name} links to {link}"
+    for path in re.findall(r"`((?:benchmarks|experiments|scripts|tests|examples|docs)/[\w/.-]+\.\w+)`", text):
+        assert (ROOT / path).exists(), f"{page.name} names {path}"
+
+
+def test_nothing_cites_a_document_that_is_not_here():
+    here = {page.name for page in PAGES}
+    for folder in ("prodssm", "tests", "experiments", "benchmarks", "scripts", "examples"):
+        for file in sorted((ROOT / folder).rglob("*.py")):
+            for name in re.findall(r"\b([\w-]+\.md)\b", file.read_text(encoding="utf-8")):
+                assert name in here, f"{file.relative_to(ROOT)} cites {name}"
+
+
+def test_the_results_page_stays_short():
+    assert (ROOT / "docs" / "results.md").read_text(encoding="utf-8").count("\n") <= LONGEST_RESULTS
+
+
+def test_every_table_of_results_is_written_by_an_experiment():
+    written = {path.stem for path in (ROOT / "experiments").glob("*.py")}
+    assert {path.stem for path in (ROOT / "experiments" / "results").glob("*.csv")} <= written

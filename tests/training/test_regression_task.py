@@ -1,0 +1,88 @@
+"""Training on rows: padding leaves no trace, and validation rows are only scored."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import pytest
+from oracles import array, close
+
+import prodssm as ps
+from prodssm.data.rows import Rows, padded_length
+from prodssm.models.regression import LayerStack, row_log_probs
+from prodssm.training.initialisation import regression_model
+from prodssm.training.loop import maximise
+from prodssm.training.objectives import model_hyper_prior
+from prodssm.training.recipe import SERIES_RECIPE, Recipe
+from prodssm.training.regression_task import RegressionTask
+
+RNG = np.random.default_rng(0)
+X, Y = RNG.normal(size=(3, 2)), RNG.normal(size=(3, 1))
+STACK = LayerStack(2, ps.Moments(order=1))
+
+
+@pytest.fixture(scope="module")
+def model():
+    return regression_model((4,), (3,), "relu", "local", ps.GaussianLikelihood(array([0.05]), learned=True), X, Y, key=jr.key(0))
+
+
+def task_of(model, rows, **settings):
+    """The task, and what it learns."""
+    return RegressionTask.of(model, rows, Recipe(**settings).filled(SERIES_RECIPE), STACK, key=jr.key(0))
+
+
+def test_padding_leaves_no_trace_and_validation_rows_are_only_scored(model):
+    @eqx.filter_jit
+    def values(task, learned):
+        objective = task.objective(learned, jr.key(1))
+        return objective, task.evaluate(learned, objective, jnp.int32(7))[1]
+
+    prior = 0.3 * model_hyper_prior(model)
+    scores = eqx.filter_jit(row_log_probs)(model, STACK, array(X), array(Y), key=jr.key(0))
+    assert len(X) < padded_length(len(X))
+    task, learned = task_of(model, Rows.padded(X, Y), prior_weight=0.3)
+    assert not task.validated
+    objective, score = values(task, learned)
+    assert close(objective, scores.mean() + prior / 3)
+    assert score == 7
+    task, learned = task_of(model, Rows.padded(X, Y, validation=1), prior_weight=0.3)
+    assert task.validated
+    objective, score = values(task, learned)
+    assert close(objective, scores[:2].mean() + prior / 2)
+    assert close(score, scores[2])
+
+
+def test_the_initial_belief_is_not_learned(model):
+    _, learned = task_of(model, Rows.padded(X, Y))
+    assert learned.initial_mean is None
+    assert learned.initial_chol is None
+    assert learned.transition.linears[0].weight is not None
+
+
+@pytest.mark.usefixtures("standard_promotion")
+@pytest.mark.parametrize("schedule", ["constant", "cosine"])
+def test_the_traced_optimiser_is_that_of_the_recipe(model, schedule):
+    task, learned = task_of(model, Rows.padded(X, Y), iterations=40, schedule=schedule)
+    traced, plain = task.optimiser(), task.recipe.optimiser()
+    states = traced.init(learned), plain.init(learned)
+    for _ in range(3):
+        (one, first), (two, second) = traced.update(learned, states[0]), plain.update(learned, states[1])
+        states = first, second
+        assert all(np.allclose(a, b, rtol=1e-4) for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(two), strict=True))
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("standard_promotion")
+def test_other_numbers_of_rows_and_iterations_trigger_no_recompilation(model, monkeypatch):
+    traced = []
+    original = RegressionTask.objective
+    monkeypatch.setattr(RegressionTask, "objective", lambda self, *given: traced.append(1) or original(self, *given))
+    x, y = RNG.normal(size=(40, 2)), RNG.normal(size=(40, 1))
+    for count, validation, settings in ((40, 8, {}), (30, 5, {"iterations": 50, "learning_rate": 0.02, "prior_weight": 2.0})):
+        recipe = {"iterations": 25, "batch": 16, "prior_weight": 0.1} | settings
+        task, learned = task_of(model, Rows.padded(x[:count], y[:count], validation), **recipe)
+        _, history = maximise(task, learned, key=jr.key(1), progress=False)
+        assert history.objective[-1] > history.objective[0] or len(history.objective) == 1
+        once = len(traced) if not traced[1:] or count == 40 else once
+    assert len(traced) == once
