@@ -17,6 +17,8 @@ from prodssm.training.recipe import Recipe
 
 def constructor_params(nested: Any) -> dict[str, Any]:
     """The constructor arguments of a recipe, method or likelihood, by name."""
+    if isinstance(nested, Likelihood):
+        return nested.constructor_params()
     return {name: getattr(nested, name) for name in inspect.signature(type(nested)).parameters}
 
 

@@ -55,7 +55,8 @@ def load(path: str | os.PathLike[str]) -> Any:
 def save_prodssm(model: ProDSSM, path: str | os.PathLike[str]) -> None:
     """Write a fitted `ProDSSM`."""
     _require_named_activation(model.activation)
-    if _shape(_template(model)) != _shape(model.ssm_):
+    method = _nested_words(model._checked_method()), _nested_words(model.members_[0].method)
+    if method[0] != method[1] or _shape(_template(model)) != _shape(model.ssm_):
         raise ValueError("the parameters of this model were changed after fit: call fit again before save")
     config = {
         "params": _params(model),
@@ -114,7 +115,9 @@ def _shape(model: StateSpaceModel) -> Any:
 def save_regressor(model: DeepStochasticRegressor, path: str | os.PathLike[str]) -> None:
     """Write a fitted `DeepStochasticRegressor`."""
     _require_named_activation(model.activation)
-    if _shape(_regressor_template(model, model.ssms_[0].y_size)) != _shape(model.ssms_[0]):
+    now = plain(model.steps), _nested_words(model._checked_method())
+    fitted = model._stack.steps, _nested_words(model._stack.method)
+    if now != fitted or _shape(_regressor_template(model, model.ssms_[0].y_size)) != _shape(model.ssms_[0]):
         raise ValueError("the parameters of this model were changed after fit: call fit again before save")
     names = getattr(model, "feature_names_in_", None)
     config = {

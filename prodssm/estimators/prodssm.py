@@ -3,7 +3,7 @@
 import os
 import warnings
 from collections.abc import Callable, Sequence
-from functools import reduce
+from functools import partial, reduce
 from typing import Any
 
 import jax.numpy as jnp
@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Array
 from sklearn.exceptions import NotFittedError
 
-from prodssm._validation import as_array, plain, require_finite, require_integer
+from prodssm._validation import as_array, plain, require_finite, require_integer, require_key
 from prodssm.data.frames import Layout, from_frames, layout_of, values_from
 from prodssm.data.scaling import DataScaling
 from prodssm.data.series import Series, as_series_list
@@ -220,7 +220,7 @@ class ProDSSM(Streaming, NestedParameters):
         members = self.members_  # those of now, whatever is fitted before `decompose` is called
         ahead = [member.forecast(series, steps, u, dt) for member in members]
         modes = [member.ssm.weights for member in members]
-        return mix_predictions(ahead, lambda: stacked([member.measurement_variance(steps) for member in members]), modes)
+        return mix_predictions(ahead, partial(_measurement_variances, members, steps), modes)
 
     def transition(self, x: Any, u: Any = None) -> Transition:
         """Belief about the next state f(x, w) at states x, (n, x), with the learned weights and without process noise.
@@ -240,6 +240,7 @@ class ProDSSM(Streaming, NestedParameters):
     def simulate(self, steps: int, key: Any, u: Any = None, dt: Any = None) -> tuple[Array, Array]:
         """States (steps, x) and observations (steps, y) drawn from the model, or from a random one of several."""
         self._require_fit()
+        require_key("key", key)
         count = len(self.members_)
         chosen = 0 if count == 1 else int(jr.randint(jr.fold_in(key, 1), (), 0, count))
         return self.members_[chosen].simulate(steps, key, self._controls(u), dt)
@@ -325,6 +326,11 @@ class ProDSSM(Streaming, NestedParameters):
     def _controls(self, u: Any) -> Any:
         """Controls as a matrix, by the names of fit if they have names."""
         return values_from("u", u, () if self.layout_ is None else self.layout_.controls)
+
+
+def _measurement_variances(members: Sequence[FittedModel], steps: int) -> np.ndarray:
+    """Measurement variances of all members; a function of the module, so that forecasts can be pickled."""
+    return stacked([member.measurement_variance(steps) for member in members])
 
 
 def _require_no_target(y: Any) -> None:

@@ -3,7 +3,7 @@
 import equinox as eqx
 from jaxtyping import Array, Float
 
-from prodssm._validation import require_integer
+from prodssm._validation import plain, require_integer
 from prodssm.beliefs.gaussian import Belief, Channel
 from prodssm.methods.base import Method
 from prodssm.methods.moments_global import forward
@@ -22,7 +22,7 @@ class Moments(Method):
             weights and 4 otherwise.
     """
 
-    order: int | None = eqx.field(static=True, default=None)
+    order: int | None = eqx.field(static=True, default=None, converter=plain)
 
     def __check_init__(self):
         if self.order is not None:

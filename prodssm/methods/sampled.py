@@ -7,7 +7,7 @@ import jax
 import jax.random as jr
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from prodssm._validation import require_integer, require_key
+from prodssm._validation import plain, require_integer, require_key
 from prodssm.beliefs.gaussian import Belief, Channel
 from prodssm.beliefs.linalg import cholesky, solve_psd, symmetrise, unwhiten
 from prodssm.methods.base import Method
@@ -25,7 +25,7 @@ class Sampled(Method):
     """
 
     forms_joint_cov: ClassVar[bool] = True
-    samples: int = eqx.field(static=True, default=1024)
+    samples: int = eqx.field(static=True, default=1024, converter=plain)
     key: PRNGKeyArray | None = None
     draw: Literal["outputs", "weights"] = eqx.field(static=True, default="outputs")
 

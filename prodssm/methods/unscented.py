@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from prodssm._validation import require_number
+from prodssm._validation import plain, require_number
 from prodssm.beliefs.gaussian import Belief, Channel
 from prodssm.beliefs.linalg import cholesky, safe_sqrt, symmetrise, unwhiten
 from prodssm.methods.base import Method
@@ -28,9 +28,9 @@ class Unscented(Method):
     """
 
     forms_joint_cov: ClassVar[bool] = True
-    alpha: float = eqx.field(static=True, default=1.0, converter=float)
-    beta: float = eqx.field(static=True, default=2.0, converter=float)
-    kappa: float = eqx.field(static=True, default=0.0, converter=float)
+    alpha: float | int = eqx.field(static=True, default=1.0, converter=plain)
+    beta: float | int = eqx.field(static=True, default=2.0, converter=plain)
+    kappa: float | int = eqx.field(static=True, default=0.0, converter=plain)
 
     def __check_init__(self):
         for name in ("alpha", "beta", "kappa"):

@@ -9,23 +9,35 @@ import pytest
 from oracles import array
 
 import prodssm as ps
-from prodssm.estimators import fitting
+from prodssm.estimators import fitting, regressor
 from prodssm.training.history import History
 
 TIME, AHEAD = 24, 12
 OF_RECIPE = {part.name for part in fields(ps.Recipe)}
 
 
+def make(estimator, **settings):
+    """An estimator; settings of the recipe are recognised by name."""
+    recipe = ps.Recipe(**{name: value for name, value in settings.items() if name in OF_RECIPE})
+    return estimator(**({"recipe": recipe} | {name: value for name, value in settings.items() if name not in OF_RECIPE}))
+
+
 def small_prodssm(**settings):
-    """An unfitted model of five hidden units; settings of the recipe are recognised by name."""
-    recipe = {"iterations": 50} | {name: value for name, value in settings.items() if name in OF_RECIPE}
-    rest = {name: value for name, value in settings.items() if name not in OF_RECIPE}
-    return ps.ProDSSM(**({"hidden": (5,), "method": ps.Moments(order=1), "recipe": ps.Recipe(**recipe), "progress": False} | rest))
+    """An unfitted model of five hidden units."""
+    defaults = {"hidden": (5,), "method": ps.Moments(order=1), "iterations": 50, "progress": False}
+    return make(ps.ProDSSM, **(defaults | settings))
 
 
 def linear_prodssm(**settings):
     """An unfitted linear model, which compiles fast."""
     return small_prodssm(**({"hidden": (), "method": "moments"} | settings))
+
+
+def linear_regressor(**settings):
+    """An unfitted linear regressor that compiles and learns fast; most tests share its compiled functions."""
+    defaults = {"hidden": (), "noise_hidden": (), "steps": 1, "n_estimators": 1, "prior_weight": 0.01, "validation": 0.0}
+    defaults |= {"batch": 32, "iterations": 50, "learning_rate": 0.03}
+    return make(ps.DeepStochasticRegressor, **(defaults | settings))
 
 
 @contextmanager
@@ -60,6 +72,13 @@ def fit_unchecked(model, data, **more):
     with pytest.MonkeyPatch.context() as patch, standard_promotion():
         patch.setattr(ps.ProDSSM, "_check_gaussian", no_check)
         return model.fit(data, **more)
+
+
+def fit_untrained_regressor(X, y, **settings):
+    """A regressor that went through all of `fit` but training."""
+    with pytest.MonkeyPatch.context() as patch, standard_promotion():
+        patch.setattr(regressor, "maximise", lambda task, learned, **_: (learned, History([1], [0.0])))
+        return linear_regressor(**settings).fit(X, y)
 
 
 def wave(length=TIME, seed=0):

@@ -3,7 +3,7 @@
 import jax.random as jr
 import numpy as np
 import pytest
-from oracles import array, build_network, close, flatten, random_matrices, sample_joint, sample_networks
+from oracles import array, build_network, close, flatten, propagate, random_matrices, sample_joint, sample_networks
 
 import prodssm as ps
 
@@ -15,17 +15,24 @@ SAMPLES, REPEATS = 4000, 24
 
 
 def repeat(weights, **options):
-    """Mean, covariance and slope of many independent runs, and how much one run varies."""
-    runs = [ps.channel(NET, BELIEF, "sampled", weights, key=jr.key(k), samples=SAMPLES, **options) for k in range(REPEATS)]
-    stacks = [np.stack([np.asarray(getattr(c, field), float) for c in runs]) for field in ("mean", "cov", "slope")]
-    return [(s.mean(axis=0), s.std(axis=0, ddof=1) / np.sqrt(REPEATS)) for s in stacks], runs
+    """Channel and output covariance of many independent runs."""
+    methods = (ps.Sampled(SAMPLES, jr.key(k), **options) for k in range(REPEATS))
+    runs = [propagate(method, NET, BELIEF, weights=weights) for method in methods]
+    return [c for c, _ in runs], [predicted.cov for _, predicted in runs]
+
+
+def mean_and_error(runs):
+    """Mean of independent runs and its standard error."""
+    stack = np.stack([np.asarray(run, float) for run in runs])
+    return stack.mean(axis=0), stack.std(axis=0, ddof=1) / np.sqrt(len(stack))
 
 
 @pytest.mark.float64
 @pytest.mark.slow
 @pytest.mark.parametrize("draw", ["outputs", "weights"])
-def test_redrawn_weights_have_the_moments_of_independent_samples(draw):
-    found, _ = repeat("local", draw=draw)
+def test_local_weights_have_the_moments_of_independent_samples(draw):
+    channels, covs = repeat("local", draw=draw)
+    found = [mean_and_error(runs) for runs in ([c.mean for c in channels], covs, [c.slope for c in channels])]
     ((_, wanted),) = sample_networks(MATRICES, VARIANCES, [("tanh",)], X, COV, seed=1, samples=1_000_000)
     cross = wanted.cov[:, 3:]
     slopes = cross @ np.linalg.inv(COV)
@@ -40,10 +47,9 @@ def test_redrawn_weights_have_the_moments_of_independent_samples(draw):
 @pytest.mark.float64
 @pytest.mark.slow
 def test_carried_weights_have_the_slope_of_independent_samples():
-    runs = repeat("global")[1]
+    channels, covs = repeat("global")
     prior = flatten(VARIANCES)
-    slope = np.mean([np.hstack([c.slope, c.weight_slope]) for c in runs], axis=0)
-    error = np.std([np.hstack([c.slope, c.weight_slope]) for c in runs], axis=0, ddof=1) / np.sqrt(REPEATS)
+    slope, error = mean_and_error([np.hstack([c.slope, c.weight_slope]) for c in channels])
     carried = np.zeros((2 + len(prior),) * 2)
     carried[:2, :2], carried[2:, 2:] = COV, np.diag(prior)
     mean = np.concatenate([X, flatten(MATRICES)])
@@ -51,16 +57,30 @@ def test_carried_weights_have_the_slope_of_independent_samples():
     inverse = np.linalg.inv(carried)
     other, other_error = wanted.cov[:, 3:] @ inverse, wanted.cov_error[:, 3:] @ np.abs(inverse)
     assert (np.abs(slope - other) < 5 * np.hypot(error, other_error) + 0.02 * np.abs(other)).all()
-    for c in runs[:3]:
+    for c, cov in zip(channels[:3], covs[:3], strict=True):
         total = np.hstack([c.slope, c.weight_slope])
-        assert close(c.cov, total @ carried @ total.T + np.asarray(c.noise), scale=10)
+        assert close(cov, total @ carried @ total.T + np.asarray(c.noise), scale=10)
+
+
+def test_a_linear_network_is_exact_whatever_the_samples():
+    linear = ps.Network.from_arrays([[[2.0, 1.0]]], [[0.5]])
+    belief = ps.Gaussian([1.0, 2.0], [[1.0, 0.5], [0.5, 2.0]])
+    c, predicted = propagate(ps.Sampled(50, jr.key(0)), linear, belief)
+    assert close(c.mean, [4.5], scale=10)
+    assert close(predicted.cov, [[8.0]], scale=30)
 
 
 def test_the_same_key_gives_the_same_channel_and_another_key_another():
-    a, b = (ps.channel(NET, BELIEF, "sampled", key=jr.key(0), samples=SAMPLES) for _ in range(2))
-    other = ps.channel(NET, BELIEF, "sampled", key=jr.key(1), samples=SAMPLES)
+    a, b, other = (propagate(ps.Sampled(SAMPLES, jr.key(k)), NET, BELIEF)[0] for k in (0, 0, 1))
     assert (a.mean == b.mean).all()
     assert not (a.mean == other.mean).any()
+
+
+def test_a_new_seed_keeps_the_other_parameters():
+    method = ps.Sampled(77, draw="weights").seeded(jr.key(3))
+    assert (method.samples, method.draw) == (77, "weights")
+    assert (jr.key_data(method.key) == jr.key_data(jr.key(3))).all()
+    assert method.random
 
 
 @pytest.mark.parametrize(
@@ -75,6 +95,11 @@ def test_the_same_key_gives_the_same_channel_and_another_key_another():
     ],
     ids=str,
 )
-def test_impossible_options_are_refused_by_name(options, named):
+def test_impossible_parameters_are_refused_by_name(options, named):
     with pytest.raises((ValueError, TypeError), match=named):
-        ps.channel(NET, BELIEF, "sampled", **options)
+        ps.channel(NET, BELIEF, ps.Sampled(**options))
+
+
+def test_a_time_step_needs_a_key():
+    with pytest.raises((ValueError, TypeError), match="key"):
+        ps.Sampled().at(0, 0)

@@ -1,4 +1,4 @@
-"""A small problem that training solves in no time; a killed process imports it too."""
+"""A small problem that training solves in no time, which a killed process imports too; and series of a linear system."""
 
 from typing import NamedTuple
 
@@ -61,3 +61,18 @@ def same():
         return all((a == b).all() for a, b in zip(jax.tree.leaves(first), jax.tree.leaves(second), strict=True))
 
     return compare
+
+
+@pytest.fixture(scope="session")
+def linear_system():
+    """A series of a linear system of two states that is driven by random controls."""
+    a, b, c = np.array([[0.9, 0.2], [-0.2, 0.8]]), np.array([[0.5], [1.0]]), np.array([[1.0, -0.5]])
+
+    def simulate(steps, seed=0, noise=0.0):
+        rng = np.random.default_rng(seed)
+        u, x = rng.normal(size=(steps, 1)), np.zeros((steps, 2))
+        for t in range(steps - 1):
+            x[t + 1] = a @ x[t] + b @ u[t] + noise * rng.normal(size=2)
+        return ps.Series(x @ c.T + noise * rng.normal(size=(steps, 1)), u)
+
+    return simulate

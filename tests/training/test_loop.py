@@ -1,9 +1,6 @@
 """The loop keeps the best parameters, stops in time, and says why."""
 
-from dataclasses import replace
-
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
@@ -115,11 +112,3 @@ def test_a_model_stops_when_the_validation_score_no_longer_improves_and_the_best
         recipe.training_objective, found, validation.record, validation.scored, method=training_problem.method
     )
     assert np.isclose(score, max(history.validation), rtol=1e-5)
-
-
-def test_another_number_of_iterations_is_a_run_of_its_own_but_the_same_chunk(training_problem, same):
-    recipe = replace(training_problem.recipe, schedule="constant", batch=2)
-    first, _ = training_problem.train(replace(recipe, iterations=25))
-    second, _ = training_problem.train(replace(recipe, iterations=50))
-    assert not same(first, second)
-    assert jax.tree.structure(first) == jax.tree.structure(second)

@@ -13,16 +13,16 @@ from prodssm.training.recipe import FINE_TUNE_RATE, SERIES_RECIPE, Recipe, stage
 RECIPE = Recipe(iterations=60).filled(SERIES_RECIPE)
 
 
-def unchecked(**values):
+def unchecked(base, **values):
     """A recipe as users may write it, past the type checker of the tests."""
-    recipe = Recipe()
+    recipe = replace(base)
     for name, value in values.items():
         object.__setattr__(recipe, name, value)
     return recipe
 
 
 def test_what_is_none_is_filled_from_the_defaults():
-    found = unchecked(iterations=np.int64(7), horizons=[1, 5]).filled(SERIES_RECIPE)
+    found = unchecked(Recipe(), iterations=np.int64(7), horizons=[1, 5]).filled(SERIES_RECIPE)
     assert found == replace(SERIES_RECIPE, iterations=7, horizons=(1, 5))
     assert type(found.iterations) is int
     assert all(getattr(Recipe(), part.name) is None for part in fields(Recipe))
@@ -118,4 +118,4 @@ def test_no_iterations_to_rise_over_is_no_rise():
 )
 def test_bad_recipes_are_refused_by_name(wrong):
     with pytest.raises((ValueError, TypeError), match=f"^{next(iter(wrong))} must"):
-        unchecked(**wrong).filled(SERIES_RECIPE)
+        unchecked(RECIPE, **wrong).check()

@@ -1,7 +1,6 @@
 """Training on rows: padding leaves no trace, and validation rows are only scored."""
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
@@ -63,13 +62,12 @@ def test_the_initial_belief_is_not_learned(model):
 @pytest.mark.usefixtures("standard_promotion")
 @pytest.mark.parametrize("schedule", ["constant", "cosine"])
 def test_the_traced_optimiser_is_that_of_the_recipe(model, schedule):
-    task, learned = task_of(model, Rows.padded(X, Y), iterations=40, schedule=schedule)
-    traced, plain = task.optimiser(), task.recipe.optimiser()
-    states = traced.init(learned), plain.init(learned)
+    task, _ = task_of(model, Rows.padded(X, Y), iterations=40, schedule=schedule)
+    traced, plain, grads = task.optimiser(), task.recipe.optimiser(), array([0.3, -5.0])
+    first, second = traced.init(grads), plain.init(grads)
     for _ in range(3):
-        (one, first), (two, second) = traced.update(learned, states[0]), plain.update(learned, states[1])
-        states = first, second
-        assert all(np.allclose(a, b, rtol=1e-4) for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(two), strict=True))
+        (one, first), (two, second) = traced.update(grads, first), plain.update(grads, second)
+        assert np.allclose(one, two, rtol=1e-4)
 
 
 @pytest.mark.slow
@@ -79,10 +77,12 @@ def test_other_numbers_of_rows_and_iterations_trigger_no_recompilation(model, mo
     original = RegressionTask.objective
     monkeypatch.setattr(RegressionTask, "objective", lambda self, *given: traced.append(1) or original(self, *given))
     x, y = RNG.normal(size=(40, 2)), RNG.normal(size=(40, 1))
-    for count, validation, settings in ((40, 8, {}), (30, 5, {"iterations": 50, "learning_rate": 0.02, "prior_weight": 2.0})):
-        recipe = {"iterations": 25, "batch": 16, "prior_weight": 0.1} | settings
-        task, learned = task_of(model, Rows.padded(x[:count], y[:count], validation), **recipe)
-        _, history = maximise(task, learned, key=jr.key(1), progress=False)
-        assert history.objective[-1] > history.objective[0] or len(history.objective) == 1
-        once = len(traced) if not traced[1:] or count == 40 else once
-    assert len(traced) == once
+
+    def run(count, validation, **settings):
+        task, learned = task_of(model, Rows.padded(x[:count], y[:count], validation), batch=16, **settings)
+        maximise(task, learned, key=jr.key(1), progress=False)
+        return len(traced)
+
+    once = run(40, 8, iterations=25, prior_weight=0.1)
+    assert once
+    assert run(30, 5, iterations=50, learning_rate=0.02, prior_weight=2.0) == once

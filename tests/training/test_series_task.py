@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import pytest
@@ -26,8 +27,6 @@ def test_training_improves_and_leaves_alone_what_is_fixed(training_problem):
     assert history.iterations == [10, 35, 60]  # the short chunk first
     assert (found.likelihood.variance == known.variance).all()
     assert (found.log_process_noise != start.log_process_noise).all()
-    learned, _ = training_problem.train()
-    assert (learned.likelihood.variance != training_problem.model.likelihood.variance).all()
 
 
 def test_what_is_trainable_is_the_likelihoods_choice_and_perhaps_the_initial_belief(training_problem):
@@ -54,7 +53,8 @@ def test_a_random_method_draws_anew_at_every_iteration(training_problem):
     task = task_of(training_problem, method=method)
     assert not task.full_batch
     assert task_of(training_problem).full_batch
-    first, again, other = (float(task.objective(learned, jr.key(n))) for n in (0, 0, 1))
+    keys = jr.split(jr.key(0))[jnp.array([0, 0, 1])]
+    first, again, other = jax.jit(jax.vmap(lambda key: task.objective(learned, key)))(keys)
     assert first == again
     assert first != other
 
@@ -95,11 +95,13 @@ def test_validation_data_choose_the_multiple_of_the_process_noise(calibrate, tra
     found, score = jax.jit(lambda: task.evaluate(learned, array(0.0), array(1)))()
     ratio = np.exp(float(found.log_process_noise[0]) - np.log(1e-4))
 
-    def score_of(factor):
-        louder = eqx.tree_at(lambda m: m.log_process_noise, quiet, quiet.log_process_noise + np.log(factor))
-        return float(mean_log_score(Objective(), louder, validation.record, validation.scored, method=training_problem.method))
+    @jax.jit
+    @jax.vmap
+    def scores_of(factor):
+        louder = eqx.tree_at(lambda m: m.log_process_noise, quiet, quiet.log_process_noise + jnp.log(factor))
+        return mean_log_score(Objective(), louder, validation.record, validation.scored, method=training_problem.method)
 
-    scores = [score_of(factor) for factor in NOISE_FACTORS]
+    scores = np.asarray(scores_of(array(NOISE_FACTORS)))
     best = int(np.argmax(scores)) if calibrate else 0
     assert NOISE_FACTORS[best] != 1.0 or not calibrate
     assert np.isclose(ratio, NOISE_FACTORS[best], rtol=1e-4)

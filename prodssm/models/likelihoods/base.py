@@ -1,5 +1,6 @@
 """The `Likelihood` plug: the distribution p(y | g) of an observation given the emission's output g(x)."""
 
+import inspect
 from abc import abstractmethod
 from typing import Any, ClassVar
 
@@ -25,6 +26,10 @@ class Likelihood(eqx.Module):
     def __init_subclass__(cls, **kwargs: Any):
         super().__init_subclass__(**kwargs)
         Likelihood.registry[cls.__name__] = cls
+
+    def constructor_params(self) -> dict[str, Any]:
+        """The constructor's arguments, by name."""
+        return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
 
     @property
     @abstractmethod

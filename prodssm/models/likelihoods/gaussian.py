@@ -51,6 +51,12 @@ class GaussianLikelihood(Likelihood):
         """The constructor's arguments."""
         return f"GaussianLikelihood(variance={self.variance}, floor={self.floor}, learned={self.learned})"
 
+    def constructor_params(self) -> dict[str, Any]:
+        """The constructor's arguments, by name: the variance as it was given, without the floor."""
+        given = None if self.log_variance is None else jnp.exp(self.log_variance)
+        learned = None if self.learned == (given is None) else self.learned
+        return {"variance": given[0] if self.scalar and given is not None else given, "floor": self.floor, "learned": learned}
+
     @property
     def variance(self) -> Float[Array, " y"] | None:
         """Variances of the measurement noise; `None` until they are learned."""
