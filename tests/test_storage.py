@@ -245,7 +245,13 @@ def raw(header, data=b""):
 
 def ours(**changes):
     """A good header with changes; None takes an entry away."""
-    header = {"format": "prodssm", "format_version": str(FORMAT_VERSION), "library_version": "0.1.0", "kind": "note", "config": "{}"}
+    header = {
+        "format": "prodssm",
+        "format_version": str(FORMAT_VERSION),
+        "library_version": "0.1.0",
+        "kind": "note",
+        "config": "{}",
+    }
     return {"__metadata__": {key: value for key, value in (header | changes).items() if value is not None}}
 
 

@@ -17,7 +17,7 @@ from prodssm.estimators import fitting
 from prodssm.estimators.ensemble import EnsemblePrediction, mix_transitions
 from prodssm.estimators.results import Transition
 from prodssm.training import loop
-from prodssm.training.history import History
+from prodssm.training.history import History, StopReason
 
 Y, STEPS = wave(40), 5
 LINEAR = {"emission": "linear", "latent_dim": 2, "linear_start": False}  # a linear start is the same for all members
@@ -240,6 +240,22 @@ def test_ctrl_c_in_the_second_member_keeps_the_first(monkeypatch):
     assert [member.seed for member in model.members_] == [5]
     assert same(model.ssm_, single.ssm_)
     assert same(model.forecast(Y, STEPS).mean, single.forecast(Y, STEPS).mean)
+
+
+def test_ctrl_c_in_an_early_stage_of_a_later_member_keeps_the_complete_one(monkeypatch):
+    left = [3]
+
+    def train(start, *_, **__):
+        left[0] -= 1
+        reason = StopReason.COMPLETED if left[0] else StopReason.INTERRUPTED
+        # The last call is the first stage of the second member, with the best objective.
+        return start, History([25], [0.0 if left[0] else 9.0], [], [1.0], reason)
+
+    monkeypatch.setattr(fitting, "train", train)
+    monkeypatch.setattr(ps.ProDSSM, "_check_gaussian", no_check)
+    model = linear_prodssm(weights="global", fine_tune=5, n_estimators=2).fit(Y)
+    assert left == [0]
+    assert model.history_.objective == [0.0, 0.0]
 
 
 def train_with(objectives, start, *_, **__):

@@ -72,13 +72,26 @@ def test_divergence_is_warned_of(monkeypatch):
 # ---------------------------------------------------------------- stages and initialisation
 
 
-def test_global_weights_are_trained_as_local_ones_first_and_then_fine_tuned():
+def test_global_weights_are_trained_as_local_ones_first_and_then_fine_tuned(tmp_path, monkeypatch):
     plain, tuned = trained(), trained(weights="global", fine_tune=1)
     assert tuned.ssm_.weights == "global"
     assert tuned.history_.iterations == [*plain.history_.iterations, 51]
     assert tuned.history_.objective[:-1] == plain.history_.objective
     moved = np.abs(tuned.ssm_.transition.weights.mean - plain.ssm_.transition.weights.mean).max()
     assert 0 < moved < 0.01
+    # A fit that is killed before it is fine-tuned resumes to the same bits.
+    settings, original = {"weights": "global", "fine_tune": 1, "checkpoint": tmp_path / "run"}, loop.write_checkpoint
+
+    def killed(path, state, history, identity):
+        original(path, state, history, identity)
+        if history.iterations == [25, 50]:
+            raise SystemExit
+
+    monkeypatch.setattr(loop, "write_checkpoint", killed)
+    with pytest.raises(SystemExit):
+        trained(**settings)
+    monkeypatch.setattr(loop, "write_checkpoint", original)
+    assert same(trained(**settings).ssm_, tuned.ssm_)
 
 
 def test_no_fine_tuning_trains_global_weights_from_the_start(recorded):
@@ -254,7 +267,7 @@ def held_out(model, data):
     return Split.by_fraction(series, model.recipe.validation, model.members_[0].seed).validation
 
 
-@pytest.mark.parametrize("count", [1, 6])
+@pytest.mark.parametrize("count", [1, pytest.param(6, marks=pytest.mark.slow)])
 def test_early_stopping_returns_the_model_with_the_best_validation_score(count):
     rng = np.random.default_rng(3)
     data = [rng.normal(size=(TIME, 1)) for _ in range(count)]

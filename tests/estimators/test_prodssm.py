@@ -1,5 +1,6 @@
 """`ProDSSM`: bad data, settings and questions are refused by name before any work; data of any shape give finite answers."""
 
+import pickle
 from copy import copy
 
 import jax.numpy as jnp
@@ -309,6 +310,18 @@ def test_outputs_are_named_by_number_without_a_frame(rich_model):
     assert rich_model.output_names_ == ("y0", "y1")
     assert rich_model.layout_ is None
     assert rich_model.ssm_ is rich_model.members_[0].ssm
+
+
+def softsign(x):
+    return x / (1 + jnp.abs(x))
+
+
+@pytest.mark.parametrize("activation", ["relu", softsign])
+def test_a_fitted_model_can_be_pickled(activation):
+    model = fit_untrained(wave(), hidden=(3,), activation=activation)
+    again = pickle.loads(pickle.dumps(model))
+    assert (again.forecast(wave(), 3).mean == model.forecast(wave(), 3).mean).all()
+    assert repr(again) == repr(model)
 
 
 @pytest.mark.parametrize("random_state", [None, np.random.RandomState(3)])
