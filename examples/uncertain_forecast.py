@@ -1,8 +1,8 @@
-"""A belief travels 30 steps through a network whose weights are uncertain; Monte Carlo shows where it should go.
+"""A 30-step forecast through a network with uncertain weights, next to Monte Carlo samples of the same system.
 
 The same system twice (figures 1a and 2 of the paper): with weights redrawn at every step (local) and with weights drawn once
-(global). The deterministic forecast needs one pass; the grey paths are samples. Global weights must spread wider: an error in
-the weights pushes the same way at every step.
+(global). The deterministic forecast needs one pass; the grey paths are samples. With global weights the variance is larger:
+the deviation of the weights from their mean has the same sign at every step.
 """
 
 import argparse
@@ -19,12 +19,12 @@ PROCESS_VAR = jnp.array([4e-4, 4e-4])
 
 
 def system(key: jax.Array) -> ps.Network:
-    """A rotation that slowly loses energy, as a residual network of two inputs, 30 ReLU units and two outputs."""
+    """A damped rotation as a residual network of two inputs, 30 ReLU units and two outputs."""
     width = 30
     first_key, bias_key = jr.split(key)
     first = jr.normal(first_key, (width, 2)) / 2**0.5
     bias = jr.uniform(bias_key, (width,), minval=-1.0, maxval=1.0)
-    # The outputs of this layer that best reproduce the rotation on a grid, by least squares.
+    # The output layer by ridge regression on a grid.
     grid = jnp.stack(jnp.meshgrid(jnp.linspace(-2, 2, 21), jnp.linspace(-2, 2, 21)), axis=-1).reshape(-1, 2)
     hidden = jax.nn.relu(grid @ first.T + bias[None, :])
     wanted = grid @ jnp.array([[-0.12, 0.30], [-0.30, -0.12]])
@@ -66,7 +66,7 @@ def paths(net: ps.Network, start: ps.Gaussian, weights: str, steps: int, count: 
 
 
 def draw(results: dict[str, tuple], path: Path) -> None:
-    """One column per kind of weights, one row per coordinate."""
+    """One column per weight mode, one row per state."""
     import matplotlib
 
     matplotlib.use("Agg")

@@ -1,4 +1,4 @@
-"""Write docs/benchmarks.md from the saved results of the benchmarks: no number in it is typed."""
+"""Write docs/benchmarks.md from the saved results of the benchmarks."""
 
 import json
 from pathlib import Path
@@ -14,7 +14,7 @@ def load(name: str) -> list[dict[str, Any]]:
 
 
 def short(value: Any) -> str:
-    """Three digits are enough for people."""
+    """A cell of a table, with three significant digits."""
     if isinstance(value, bool):
         return "yes" if value else "**no**"
     if isinstance(value, float):
@@ -29,7 +29,7 @@ def table(header: list[str], rows: list[list[Any]]) -> str:
 
 
 def section(name: str) -> str:
-    """The tables of one benchmark and its figure; or one line that says that there are none."""
+    """The tables and the figure of one benchmark, or a line that says that it was not run."""
     if not (RESULTS / f"{name}.jsonl").exists():
         return f"`benchmarks/{name}.py` was not run: there is no `benchmarks/results/{name}.jsonl`."
     figure = f"![{FIGURES[name]}](images/{name}.png)"
@@ -37,9 +37,9 @@ def section(name: str) -> str:
 
 
 def claims(rows: list[dict[str, Any]], *columns: str) -> str:
-    """What was promised and what was measured."""
+    """The promised bounds and the measured ratios."""
     found = [row for row in rows if "claim" in row]
-    # What is promised at least or at most may differ from row to row.
+    # A row may have a lower bound, an upper bound, or both.
     bounds = [" and ".join(f"at {side} {short(row[side])}" for side in ("least", "most") if side in row) for row in found]
     body = [
         [row["claim"], *[row.get(c) for c in columns], row["ratio"], b, row.get("holds")]
@@ -49,13 +49,13 @@ def claims(rows: list[dict[str, Any]], *columns: str) -> str:
 
 
 def chosen(rows: list[dict[str, Any]], name: str, columns: list[str]) -> str:
-    """Some columns of the rows of one kind."""
+    """Some columns of the rows of one table."""
     body = [[row.get(column) for column in columns] for row in rows if row.get("table") == name]
     return table([column.replace("_", " ") for column in columns], body)
 
 
 def filtering() -> str:
-    """Times per step by length, what was promised, what filters believe about the true state, endurance."""
+    """Times per step by length, promised bounds, negative log densities of the true state, endurance."""
     rows = load("filter")
     timed = [row for row in rows if "us_per_step" in row]
     lengths = sorted({row["T"] for row in timed})
@@ -75,8 +75,8 @@ def filtering() -> str:
             f"Microseconds per step, {rows[0]['cores']} core(s), JAX {rows[0]['jax']}; empty where a call would take too long.",
             table([*kinds, *[f"T = {length}" for length in lengths]], body),
             claims(rows, "net", "weights", "dtype", "T", "noise", "worst"),
-            "Mean negative log density of the true state. How much an extended filter loses depends on the network as much\n"
-            "as on the noise: on some of the trained ones next to nothing, on others many nats.",
+            "Mean negative log density of the true state. The loss of an extended filter depends on the network as much as on\n"
+            "the noise: it is negligible for some of the trained ones and many nats for others.",
             nll,
             "A million steps:",
             chosen(rows, "endurance", endurance),
@@ -85,7 +85,7 @@ def filtering() -> str:
 
 
 def training() -> str:
-    """Times per iteration, what was promised, memory."""
+    """Times per iteration, promised bounds, memory."""
     rows = load("train")
     return "\n\n".join(
         [
@@ -98,7 +98,7 @@ def training() -> str:
 
 
 def streaming() -> str:
-    """Calls, what was promised, the long filter."""
+    """Times and memory by calls, promised bounds, the long filter."""
     rows = load("stream")
     calls = ["weights", "dtype", "calls", "us_per_call", "cpu_us_per_call", "MiB", "compilations", "finite"]
     steps = ["net", "weights", "T", "dtype", "us_per_step", "not_finite", "lowest_eigenvalue_to_trace"]
@@ -160,7 +160,7 @@ def equal_accuracy() -> str:
     rows = load("equal_accuracy")
     main = [row for row in rows if "cost_ratio" in row]
     for row in main:
-        if "easier_ratio" not in row:  # measured before the two were told apart
+        if "easier_ratio" not in row:  # rows of runs before the two ratios were distinguished
             row["easier_ratio"], row["easier_holds"] = row.pop("cost_ratio"), row.pop("holds", None)
     keys = ["net", "kind", "gain", "steps", "mean_error", "cov_error", "samples_for_mean", "samples_for_cov"]
     keys += ["cost_ratio", "holds", "easier_ratio", "easier_holds"]
@@ -174,8 +174,8 @@ def equal_accuracy() -> str:
     return "\n\n".join(parts)
 
 
-def carried() -> str:
-    """Gradients with weights drawn once: filter by rank, regression by width and steps, what was promised."""
+def global_weights() -> str:
+    """Gradients with global weights: filter by rank, regression by width and steps, promised bounds."""
     rows = load("global")
     names = {"filter": ["weights", "ms", "mib", "ratio", "log_likelihood_error"]}
     names["regression"] = ["weights", "width", "steps", "weight_count", "ms", "mib", "ratio"]
@@ -188,49 +188,50 @@ def carried() -> str:
 
 TEXT = """# Benchmarks
 
-Written by `scripts/benchmark_tables.py` from what `make bench` last measured (`benchmarks/results/`). Every number is
-a ratio of things measured in one run, on one core unless `--all-cores` is given: on two cores the start of a second
-thread costs more than a matrix product of 128 by 128, which blurs the small sizes.
+Written by `scripts/benchmark_tables.py` from what `make bench` last measured (`benchmarks/results/`). Ratios are of times
+measured in one run, on one core unless `--all-cores` is given: on two cores the start of a second thread takes longer than a
+matrix product of 128 by 128, which dominates the small sizes. `python benchmarks/before_after.py --before PATH` compares the
+times of another checkout with those of this one.
 
 ## One step (`benchmarks/one_step.py`)
 
-What the paper's runtime figure shows: D = state = observation = hidden width, one hidden layer in transition and
-emission. Monte Carlo with S = D particles draws weights for every particle, or is handed them ("without weight
-sampling"), or draws layer outputs instead, which is the cheapest Monte Carlo there is ("cheapest"). "Matrix products"
-is a chain of eight products of D by D matrices, the same number as the rule needs. Below D = 128 a call in JAX does
-sixteen steps, as a filter does many: to begin a call takes longer than such a step. With one step per call (`--single`)
-the ratios at small D are those of the calls as much as of the steps, and change with the machine.
+The runtime figure of the paper: D = state = observation = hidden width, one hidden layer in transition and emission. Monte
+Carlo with S = D particles samples weights for every particle, or is given them ("without weight sampling"), or samples layer
+outputs instead, which is the cheapest Monte Carlo there is ("cheapest"). "Matrix products" is a chain of eight products of D
+by D matrices, as many as moment matching needs. Below D = 128 a call in JAX does sixteen steps, as a filter does many: the
+dispatch overhead of a call exceeds such a step. With one step per call (`--single`) the ratios at small D are those of the
+overhead as much as of the steps, and depend on the machine.
 
 {one_step}
 
 ## Truncation order (`benchmarks/covariance_order.py`)
 
-Absolute error of the covariance of two ReLUs of unit variance, by correlation; relative error of the output
-covariance of random networks; cost for 16 layers of 50 units. The default order is 4, the lowest that beats the DVI
-formula in every column, and 8 for a scalar state, where an order costs only a vector per layer.
+Absolute error of the covariance of two ReLUs of unit variance, by correlation; relative error of the output covariance of
+random networks; cost for 16 layers of 50 units. The default order is 4, the lowest whose error is below that of the DVI formula
+in every column, and 8 for a scalar state, where each order adds only one vector per layer.
 
 {covariance_order}
 
 ## Equal accuracy (`benchmarks/equal_accuracy.py`)
 
-How many samples the cheapest Monte Carlo needs for the rule's error of mean and of covariance. The cost ratio is what it
-pays, as a multiple of the rule, to be as right in both; the easier ratio is what it pays to be as right in the one that
-asks for fewer samples. (The script first knew the easier ratio only. One contractive network with two hidden layers does
-not reach 100 there, and its row still says so.) `gain` scales the weights: below one the network contracts.
-Where the rule's error is below the noise of the truth (2^17 samples), that noise is used, so the ratio is a lower
-bound; an error of 0 means exactly that.
+How many samples the cheapest Monte Carlo needs for the error of moment matching, in the mean and in the covariance. The cost
+ratio is its cost with the same error in both, as a multiple of the cost of moment matching; the easier ratio is its cost with
+the same error in the one that needs fewer samples. (The easier ratio was the first criterion of this benchmark. One contractive
+network with two hidden layers does not reach 100 there, as its row shows.) `gain` scales the weights: below one the network is
+contractive. Where the error of moment matching is below the noise of the reference (2^17 samples), that noise takes its place,
+so that the ratio is a lower bound; such an error is shown as 0.
 
 {equal_accuracy}
 
-The Gaussian assumption breaks in two places, and no order of truncation mends that. On expanding networks the first step is
-right and later ones are not. With two hidden layers the second layer sees the sum of bent inputs instead of a Gaussian, and a
-single step from a wide belief is off by several percent (6-30-30-6 above). Check long forecasts of such systems against
-`method="sampled"`.
+The Gaussian assumption fails in two cases, at any order of truncation. For expanding networks the first step is accurate and
+later ones are not. With two hidden layers the pre-activations of the second are not Gaussian, and the covariance after a single
+step from a wide belief has an error of several percent (6-30-30-6 above). Compare long forecasts of such systems with
+`method="sampled"`, or call `model.check`.
 
 ## Filter and smoother (`benchmarks/filter.py`)
 
 Ours and those of dynamax, cuthbert and filterpy on the same fixed networks, after all of them agreed on a linear model. None of
-the others knows uncertain weights, so these are compared with an unscented filter on the state augmented by the weights.
+the others supports uncertain weights, so these are compared with an unscented filter on the state augmented by the weights.
 
 {filter}
 
@@ -243,20 +244,20 @@ and gradient.
 
 ## A long stream (`benchmarks/stream.py`)
 
-One `model.step` after the other. Times are per call since the row before, by the clock and of the processor alone; the first
-call, which compiles, is left out. Memory is all that the process has resident, compilations are all since the stream began.
-Then a million steps of `filter_states` in one call: how many numbers are not finite, and the lowest eigenvalue of all
-covariances relative to the trace, of the state at every step and of weights that are drawn once after the last.
+Repeated calls of `model.step`. Wall-clock and CPU times are per call since the row before; the first call, which compiles, is
+left out. Memory is the resident memory of the process, compilations are counted from the start of the stream. Then a million
+steps of `filter_states` in one call: the number of non-finite values, and the lowest eigenvalue of all covariances relative to
+the trace, of the state at every step and of global weights after the last.
 
 {stream}
 
-## Weights that are drawn once (`benchmarks/global.py`)
+## Global weights (`benchmarks/global.py`)
 
 One gradient of the filter's likelihood of 300 steps (six states, two hidden layers of 30, 50 outputs, 1,326 weights) and of a
 minibatch of 32 rows of Boston's shape, order 1, as multiples of the same with local weights. The error is that of the log
-likelihood against a dense covariance of all weights, in double precision. Monte Carlo draws the weights so many times, once
-for the whole series, and filters given each draw; in the regression it has so many particles. The promise about the filter
-holds with little to spare: how large matrices fare on a shared machine differs from hour to hour.
+likelihood against a dense covariance of all weights, in double precision. Monte Carlo samples the global weights a number of
+times and filters the whole series given each draw; in the regression it propagates a number of particles. The measured ratio of
+the filter is close to its bound: the time of large matrix products on a shared machine varies from hour to hour.
 
 {global}
 """
@@ -268,7 +269,7 @@ SECTIONS = {
     "filter": filtering,
     "train": training,
     "stream": streaming,
-    "global": carried,
+    "global": global_weights,
 }
 FIGURES = {
     "one_step": "time and memory of one step",

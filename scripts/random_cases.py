@@ -1,9 +1,9 @@
-"""Ten thousand random networks and beliefs: nothing may be NaN, no covariance may lose a direction, every gradient is finite.
+"""Ten thousand random networks and beliefs: all moments and gradients are finite, all covariances positive semi-definite.
 
 Depth, widths, activation, truncation order, weight mode and dtype change between groups. Scales from 1e-6 to 1e3, weight
 variances from 0 to large, and full, rank-deficient, partly zero and zero covariances change within them. The smallest
 eigenvalue of the joint covariance of input and output may not fall below -1e-12 of its trace in float64, -1e-6 in float32.
-The property test in tests/methods keeps a sample of this in every test run.
+The property test in tests/methods runs a sample of this in every test run.
 """
 
 import argparse
@@ -16,14 +16,13 @@ import jax.numpy as jnp
 import numpy as np
 
 import prodssm as ps
-from prodssm.methods.moments import moments
 
 FLOORS = {"float64": -1e-12, "float32": -1e-6}
-STEEP = ("square",)  # its moments leave the range of the type unless the input is moderate
+STEEP = ("square",)  # its moments overflow unless the input is moderate
 
 
 def draw_config(rng: np.random.Generator) -> dict:
-    """What is compiled once per group."""
+    """The static settings of a group, which is compiled once."""
     depth = int(rng.integers(1, 4))
     widths = [int(rng.choice([1, 2, 3, 5, 8, 13])) for _ in range(depth + 2)]
     return {
@@ -36,7 +35,7 @@ def draw_config(rng: np.random.Generator) -> dict:
 
 
 def log_uniform(rng: np.random.Generator, low: float, high: float, size: int) -> np.ndarray:
-    """Numbers of every magnitude."""
+    """Samples of a log-uniform distribution."""
     return np.exp(rng.uniform(np.log(low), np.log(high), size))
 
 
@@ -54,15 +53,15 @@ def draw_cases(rng: np.random.Generator, config: dict, count: int) -> tuple[list
         bias = 0.3 * rng.standard_normal((count, fan_out)) * scale[:, None]
         layers.append((weight, bias, np.broadcast_to(spread[:, None, None] * std**2, weight.shape), spread[:, None] * bias**2))
     n = sizes[0]
-    root = rng.standard_normal((count, n, n)) / np.sqrt(n)
+    factor = rng.standard_normal((count, n, n)) / np.sqrt(n)
     kind = rng.integers(0, 4, count)
-    root[kind == 1, :, (n + 1) // 2 :] = 0.0  # rank-deficient
-    root[kind == 2, : (n + 1) // 2, :] = 0.0  # some coordinates are certain
-    root[kind == 3] = 0.0  # all are
+    factor[kind == 1, :, (n + 1) // 2 :] = 0.0  # rank-deficient
+    factor[kind == 2, : (n + 1) // 2, :] = 0.0  # some coordinates are certain
+    factor[kind == 3] = 0.0  # all are
     mean = scale[:, None] * rng.standard_normal((count, n)) * (rng.random(count) < 0.8)[:, None]
-    root = root * scale[:, None, None]
+    factor = factor * scale[:, None, None]
     cast = lambda array: np.ascontiguousarray(array).astype(dtype)  # noqa: E731
-    return [tuple(cast(part) for part in layer) for layer in layers], cast(mean), cast(root @ np.swapaxes(root, 1, 2))
+    return [tuple(cast(part) for part in layer) for layer in layers], cast(mean), cast(factor @ np.swapaxes(factor, 1, 2))
 
 
 def evaluate(config: dict):
@@ -78,17 +77,17 @@ def evaluate(config: dict):
             net = net.at_mean()
         if config["weights"] == "global":
             belief = ps.JointGaussian.independent(belief, net.weights)
-        channel = moments(net, belief, order=config["order"])
+        channel = ps.Moments(config["order"]).channel(net, belief)
         following = belief.predict(channel)
         if config["weights"] == "global":
-            # The joint belief about output and weights, with the input in front.
+            # The joint covariance of input, output and weights.
             top = jnp.concatenate([belief.cov, (channel.slope @ belief.cov).T, belief.cross], axis=1)
             joint = jnp.block([[following.cov, following.cross], [following.cross.T, belief.weights.cov()]])
             left = jnp.concatenate([channel.slope @ belief.cov, belief.cross.T], axis=0)
             joint = jnp.concatenate([top, jnp.concatenate([left, joint], axis=1)], axis=0)
         else:
-            share = channel.slope @ belief.cov
-            joint = jnp.block([[belief.cov, share.T], [share, following.cov]])
+            cross = channel.slope @ belief.cov
+            joint = jnp.block([[belief.cov, cross.T], [cross, following.cov]])
         return (channel.mean, channel.slope, channel.noise, following.cov), joint
 
     def loss(layers, mean, cov):
@@ -104,16 +103,16 @@ def evaluate(config: dict):
 
 
 def lowest(matrices: np.ndarray, whole: np.ndarray) -> np.ndarray:
-    """Smallest eigenvalue of each matrix over the trace of the whole covariance, in double precision; zero for zero."""
+    """Smallest eigenvalue of each matrix over the trace of the whole covariance, in double precision; 0 for a zero matrix."""
     matrices = np.asarray(matrices, float)
     trace = np.trace(np.asarray(whole, float), axis1=1, axis2=2)
     safe = np.where(trace > 0, trace, 1.0)
-    # Scaled before the eigenvalues are taken, so that tiny matrices do not underflow.
+    # Scaled before the eigendecomposition, so that tiny matrices do not underflow.
     return np.linalg.eigvalsh(matrices / safe[:, None, None])[:, 0]
 
 
 def main() -> None:
-    """Draw, evaluate, count what went wrong."""
+    """Draw cases, evaluate them, count failures."""
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--cases", type=int, default=10_000)
     options.add_argument("--per-group", type=int, default=100, help="cases that share a compilation")

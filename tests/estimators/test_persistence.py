@@ -176,7 +176,8 @@ def test_a_saved_regressor_comes_back_bit_by_bit(path, tmp_path):
     back = reloaded(model, path)
     assert isinstance(back, ps.DeepStochasticRegressor)
     assert len(back.ssms_) == 2
-    assert all(np.array_equal(*pair) for pair in zip(back.predict(X, return_cov=True), model.predict(X, return_cov=True)))
+    pairs = zip(back.predict(X, return_cov=True), model.predict(X, return_cov=True), strict=True)
+    assert all(np.array_equal(*pair) for pair in pairs)
     assert np.array_equal(back.log_prob(X, Y), model.log_prob(X, Y))
     assert back.get_params(deep=False) == model.get_params(deep=False) | {"checkpoint": str(tmp_path / "run")}
     assert (back.history_, back.trials_) == (model.history_, model.trials_)

@@ -46,7 +46,7 @@ def test_local_equals_global_at_a_known_state(method):
     assert close(joint.predict(shared).cov, np.asarray(known.predict(local).cov))
 
 
-@pytest.mark.parametrize("method", ["moments", "linearised", "unscented", "cubature", SAMPLED], ids=str)
+@pytest.mark.parametrize("method", ["moments", "linearised", "unscented", "cubature", pytest.param(SAMPLED, id="sampled")])
 def test_a_belief_that_is_already_joint_equals_one_that_is_made_so(method):
     joint = ps.JointGaussian.independent(BELIEF, NET.weights)
     dense = ps.JointGaussian.independent(BELIEF, ps.DenseWeights(NET.weights.mean, jnp.diag(NET.weights.var), NET.shapes))

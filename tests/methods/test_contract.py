@@ -210,7 +210,7 @@ class TestEveryMethod:
         for name, leaf in arrays(public).items():
             assert close(leaf, np.asarray(arrays(step)[name]), scale=rounding_scale(method))
 
-    @ALL_WEIGHTS
+    @pytest.mark.parametrize("weights", ["point", "global"])
     def test_filter_and_smoother_of_a_linear_model_equal_the_textbook(self, method, weights):
         linear = random_linear_model(21, x=3, y=2)
         linear = linear._replace(

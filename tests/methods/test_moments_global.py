@@ -145,6 +145,7 @@ def test_a_stepwise_cross_covariance_predicts_as_the_array_that_it_stands_for(re
         assert stepwise.cross.shape == dense.cross.shape
 
 
+@pytest.mark.slow
 def test_filters_of_every_structure_equal_one_in_numpy():
     matrices, variances = random_matrices(2, (2, 5, 2), scale=0.8)
     net = build_network(matrices, variances, ("relu",))
@@ -160,12 +161,17 @@ def test_filters_of_every_structure_equal_one_in_numpy():
     mean = np.concatenate([[0.3, -0.5], flatten(matrices)])
     cov = np.diag(np.concatenate([[0.4, 0.4], prior]))
     total_variance = [prior.sum()]
+
+    @eqx.filter_jit
+    def filter_step(belief, y):
+        channel = ps.Channel(array(emission) @ belief.mean, array(emission), array(noise))
+        filtered, evidence = belief.condition(channel, y)
+        return propagate(MOMENTS, net, filtered, dt=0.5)[1].plus(array(process_noise)), evidence
+
     for y in ([0.7], [-0.2], [0.4]):
         evidences = {}
         for kind, belief in beliefs.items():
-            channel = ps.Channel(array(emission) @ belief.mean, array(emission), array(noise))
-            belief, evidences[kind] = belief.condition(channel, array(y))
-            beliefs[kind] = propagate(MOMENTS, net, belief, dt=0.5)[1].plus(array(process_noise))
+            beliefs[kind], evidences[kind] = filter_step(belief, array(y))
         # The same step on the stacked vector, in NumPy.
         padded = np.hstack([emission, np.zeros((1, len(prior)))])
         innovation_cov = padded @ cov @ padded.T + noise

@@ -91,7 +91,9 @@ def linear_problem():
     return LinearProblem
 
 
-@pytest.fixture(scope="session", params=[{}, {"residual": True, "irregular": True, "missing": True}], ids=["regular", "irregular"])
+@pytest.fixture(
+    scope="session", params=[{}, {"residual": True, "irregular": True, "missing": True}], ids=["regular", "irregular"]
+)
 def problem(request):
     """A plain linear problem; and a residual one, sampled irregularly, with missing values."""
     return LinearProblem(0, **request.param)

@@ -125,6 +125,7 @@ def test_a_model_linear_in_its_weights_is_decomposed_exactly(drift_model):
 SERIES = ps.Series(array([0.3, 0.1, -0.2, 0.4]))
 
 
+@pytest.mark.slow
 def test_the_parts_add_up_to_the_variance_of_the_forecast():
     model = relu_model((1, 3, 1), scale=0.5)
     found, wanted = parts_ahead(model, SERIES, 3), ps.forecast(model, SERIES, 3)

@@ -49,7 +49,9 @@ def bayesian_regression(mean, var, noise, rows, targets):
 
 
 @pytest.mark.parametrize(
-    "how", ["moments", "linearised", "unscented", ps.Sampled(key=jr.key(0))], ids=["moments", "linearised", "unscented", "sampled"]
+    "how",
+    ["moments", "linearised", "unscented", ps.Sampled(key=jr.key(0))],
+    ids=["moments", "linearised", "unscented", "sampled"],
 )
 def test_one_layer_of_global_weights_and_observed_states_is_bayesian_linear_regression(how):
     rng = np.random.default_rng(5)

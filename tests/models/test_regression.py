@@ -62,6 +62,7 @@ def test_linear_layers_equal_the_textbook_recursion():
     assert close(cov, found.cov[None] + 0.05)
 
 
+@pytest.mark.slow
 def test_weights_without_variance_are_point_weights_whoever_draws_them():
     point = belief(layer_model("point"))
     for weights in ("local", "global"):
@@ -70,6 +71,7 @@ def test_weights_without_variance_are_point_weights_whoever_draws_them():
         assert close(found.cov, point.cov)
 
 
+@pytest.mark.slow
 def test_local_equals_global_for_one_step():
     local, shared = belief(layer_model("local"), steps=1), belief(layer_model("global"), steps=1)
     assert close(local.mean, shared.mean)
@@ -146,6 +148,7 @@ def test_no_array_of_states_by_weights_appears_for_global_weights():
         assert f"[{shape}]" not in text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("weights", ["local", "global"])
 def test_log_densities_of_rows_are_those_of_their_predictions(weights):
     model, stack = layer_model(weights), LayerStack(2, ps.Moments(order=1))
@@ -157,6 +160,7 @@ def test_log_densities_of_rows_are_those_of_their_predictions(weights):
     assert close(found, wanted)
 
 
+@pytest.mark.slow
 def test_particles_of_a_prediction_do_not_depend_on_neighbouring_rows():
     model, stack = layer_model("local"), LayerStack(2, ps.Sampled(10))
     whole, alone = predict_rows(model, stack, X, jr.key(0)), predict_rows(model, stack, X[1:2], jr.key(0))

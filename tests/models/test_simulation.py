@@ -29,6 +29,7 @@ def test_simulated_series_have_the_moments_of_the_model(linear_problem):
         assert_cov_matches(problem.h @ cov[at, at] @ problem.h.T + np.diag(problem.r), Moments.of(seen, seen))
 
 
+@pytest.mark.slow
 def test_sampled_futures_have_the_moments_of_a_linear_forecast(drift_model):
     model, series = drift_model(0.6), ps.Series(array([0.1, 0.9, 1.2, 2.5]))
     recursion, ahead = Recursion(model, ps.Moments()), future_inputs(model, series, 4, None, None)

@@ -36,7 +36,9 @@ def test_the_parts_of_a_model_are_as_given():
 
 
 def test_noise_may_be_zero_and_a_likelihood_may_be_given_in_place_of_it():
-    model = ps.StateSpaceModel(**parts(process_noise=[0.0, 0.1], measurement_noise=None, likelihood=ps.GaussianLikelihood(np.zeros(3))))
+    model = ps.StateSpaceModel(
+        **parts(process_noise=[0.0, 0.1], measurement_noise=None, likelihood=ps.GaussianLikelihood(np.zeros(3)))
+    )
     assert close(model.likelihood.variance, np.zeros(3))
     assert not model.likelihood.learned
     assert ps.StateSpaceModel(**parts()).likelihood.learned
@@ -81,7 +83,9 @@ def test_global_weights_are_refused_where_memory_cannot_hold_them(global_problem
     model, _ = global_problem(None)
     require_memory(model, 24, ps.Moments())
     # A gradient or a smoother keeps one covariance of all weights for every step.
-    with pytest.raises(ValueError, match=r"weights='global' would keep 10+ covariances of 32 weights, .* GB; .*weights='local'"):
+    with pytest.raises(
+        ValueError, match=r"weights='global' would keep 10+ covariances of 32 weights, .* GB; .*weights='local'"
+    ):
         require_memory(model, 10**12, ps.Moments())
     require_memory(model.with_weight_mode("local"), 10**12, ps.Moments())
     # A method that forms the covariance of state and weights needs it once, whatever its rank.

@@ -20,6 +20,7 @@ from prodssm.training.checkpoints import describe_method, describe_model
 pytestmark = pytest.mark.usefixtures("standard_promotion")
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_resumes_to_the_same_result(training_problem, same, tmp_path, monkeypatch):
     recipe, path = replace(training_problem.recipe, iterations=100, batch=2), tmp_path / "run.safetensors"
     whole, wanted = training_problem.train(recipe)

@@ -62,7 +62,6 @@ def test_a_slow_system_starts_slow():
     assert np.sqrt(np.mean((np.asarray(found.mean) - np.asarray(series.y[100:])) ** 2)) < 0.1
 
 
-@pytest.mark.slow
 def test_a_start_is_no_noisier_than_the_residuals_of_the_linear_model(linear_system):
     series = linear_system(400, noise=0.5)
     found, model = identify_states([series], 2), started(series)
@@ -76,7 +75,6 @@ def test_a_start_is_no_noisier_than_the_residuals_of_the_linear_model(linear_sys
     assert np.allclose(np.exp(model.log_process_noise), 0.5 * residual_var, rtol=0.05)
 
 
-@pytest.mark.slow
 def test_outputs_that_are_never_observed_together_or_never_change_give_a_finite_start(linear_system):
     series = linear_system(400)
     y = np.asarray(series.y)

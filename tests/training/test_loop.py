@@ -41,10 +41,11 @@ class Parabola(Task):
         return ("parabola",), ()
 
 
-def climb(*, iterations, patience=1000, **more):
+def climb(*, iterations, patience=1000, checkpoint=None, **more):
     """From zero, in steps of nearly 0.01."""
     recipe = Recipe(iterations=iterations, schedule="constant", patience=patience).filled(SERIES_RECIPE)
-    return maximise(Parabola(recipe, array(0.0), **more), array(0.0), key=jr.key(0), progress=False)
+    task = Parabola(recipe, array(0.0), **more)
+    return maximise(task, array(0.0), key=jr.key(0), checkpoint=checkpoint, progress=False)
 
 
 def test_a_maximum_is_found_and_the_short_chunk_comes_first():
@@ -86,7 +87,8 @@ def test_without_comparable_objectives_the_latest_finite_parameters_win():
     assert latest_score(array(jnp.nan), jnp.int32(50)) == -jnp.inf
 
 
-def test_an_interruption_keeps_the_best_so_far(monkeypatch):
+def test_an_interruption_keeps_the_best_so_far_and_a_checkpoint_resumes_it(monkeypatch, tmp_path):
+    whole, _ = climb(iterations=100)
     original, calls = loop._run_chunk, []
 
     def interrupted(*args):
@@ -96,12 +98,17 @@ def test_an_interruption_keeps_the_best_so_far(monkeypatch):
         return original(*args)
 
     monkeypatch.setattr(loop, "_run_chunk", interrupted)
-    found, history = climb(iterations=100)
+    found, history = climb(iterations=100, checkpoint=tmp_path / "run")
     assert history.interrupted
     assert history.iterations == [25, 50]
     assert 0.2 < found < 0.8
+    resumed, history = climb(iterations=100, checkpoint=tmp_path / "run")
+    assert resumed == whole
+    assert history.iterations == [25, 50, 75, 100]
+    assert history.stop_reason is StopReason.COMPLETED
 
 
+@pytest.mark.slow
 def test_a_model_stops_when_the_validation_score_no_longer_improves_and_the_best_is_returned(training_problem):
     validation = SeriesBatch.stack([training_problem.series[2]])
     recipe = Recipe(iterations=2000, patience=50, prior_weight=0.0, learning_rate=0.05).filled(SERIES_RECIPE)

@@ -62,7 +62,8 @@ def test_the_first_observation_is_not_scored_and_the_others_have_the_evidence_of
     assert close(mean_scores(Objective()), np.concatenate([[0.0], np.asarray(whole.log_evidence[1:])]))
 
 
-@pytest.mark.parametrize("weights", ["local", pytest.param("global", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("weights", ["local", "global"])
 @pytest.mark.parametrize("steps", [2, 3])
 def test_a_horizon_scores_the_forecasts_from_that_many_steps_before(weights, steps):
     model, found = small_model(weights), mean_scores(Objective(horizons=(steps,)), weights)

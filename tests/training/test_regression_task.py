@@ -23,7 +23,9 @@ STACK = LayerStack(2, ps.Moments(order=1))
 
 @pytest.fixture(scope="module")
 def model():
-    return regression_model((4,), (3,), "relu", "local", ps.GaussianLikelihood(array([0.05]), learned=True), X, Y, key=jr.key(0))
+    return regression_model(
+        (4,), (3,), "relu", "local", ps.GaussianLikelihood(array([0.05]), learned=True), X, Y, key=jr.key(0)
+    )
 
 
 def task_of(model, rows, **settings):
@@ -31,6 +33,7 @@ def task_of(model, rows, **settings):
     return RegressionTask.of(model, rows, Recipe(**settings).filled(SERIES_RECIPE), STACK, key=jr.key(0))
 
 
+@pytest.mark.slow
 def test_padding_leaves_no_trace_and_validation_rows_are_only_scored(model):
     @eqx.filter_jit
     def values(task, learned):

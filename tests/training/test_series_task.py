@@ -36,6 +36,7 @@ def test_what_is_trainable_is_the_likelihoods_choice_and_perhaps_the_initial_bel
     assert len(rest) == len(whole) - 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "more",
     [{"batch": 5, "window": 4}, {"horizons": (1, 3), "objective": "bound", "schedule": "cosine"}],
@@ -48,6 +49,7 @@ def test_every_way_to_train_improves_and_is_repeatable(more, training_problem, s
     assert history.objective[-1] > history.objective[0]
 
 
+@pytest.mark.slow
 def test_a_random_method_draws_anew_at_every_iteration(training_problem):
     method, learned = ps.Sampled(samples=20, key=jr.key(5)), eqx.filter(training_problem.model, eqx.is_inexact_array)
     task = task_of(training_problem, method=method)
@@ -73,6 +75,7 @@ def task_of(problem, method=None, validation=None, **changes):
     )
 
 
+@pytest.mark.slow
 def test_another_prior_weight_triggers_no_recompilation(training_problem, same, monkeypatch):
     traced = []
     original = SeriesTask.objective
@@ -118,7 +121,12 @@ WHOLE = SeriesBatch.stack(SHORT)
     [
         (GAP, None, {}, "data must have observations after the first of a series, to learn from$"),
         (GAP, WHOLE, {"validation": 0.2}, "to learn from that validation=0.2 leaves; give more data, or a smaller fraction"),
-        (SHORT, None, {"horizons": (1, 4, 9)}, r"horizons must reach .* got \(1, 4, 9\) of which none of \(4, 9\) does .* 4 steps"),
+        (
+            SHORT,
+            None,
+            {"horizons": (1, 4, 9)},
+            r"horizons must reach .* got \(1, 4, 9\) of which none of \(4, 9\) does .* 4 steps",
+        ),
         (SHORT, None, {"horizons": (1, 3), "window": 2}, r"none of \(3,\) does in series or windows of at most 2 steps"),
         (SHORT, SeriesBatch.stack(GAP), {}, "what is validation data must have observations after the first"),
         (SHORT, SeriesBatch.stack(GAP), {"validation": 0.2}, "what validation=0.2 holds out must have observations"),
