@@ -16,11 +16,11 @@ if os.environ.get("PRODSSM_TEST_XLA") != "default":
     light = "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
     os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {light}".strip()
 
-import jax
-import jax.random as jr
-import pytest
-import threadpoolctl
-from jaxtyping import install_import_hook
+import jax  # noqa: E402
+import jax.random as jr  # noqa: E402
+import pytest  # noqa: E402
+import threadpoolctl  # noqa: E402
+from jaxtyping import install_import_hook  # noqa: E402
 
 jax.config.update("jax_enable_x64", BITS == "64")
 jax.config.update("jax_numpy_rank_promotion", "raise")

@@ -53,7 +53,9 @@ def test_only_linalg_factorises():
         for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.Attribute):
                 assert node.attr not in {"cholesky", "inv", "solve_triangular", "cho_solve", "svd"} or (
-                    isinstance(node.value, ast.Attribute) and isinstance(node.value.value, ast.Name) and node.value.value.id == "np"
+                    isinstance(node.value, ast.Attribute)
+                    and isinstance(node.value.value, ast.Name)
+                    and node.value.value.id == "np"
                 ), f"{file} calls {node.attr}"
 
 

@@ -33,11 +33,7 @@ class NestedParameters(BaseEstimator):
         """The parameters, with those of nested objects as `recipe__learning_rate` if `deep`."""
         found = super().get_params(deep=False)
         if deep:
-            try:
-                inner_objects = self._nested()
-            except (TypeError, ValueError):  # an unknown method; `fit` says so
-                return found
-            for name, nested in inner_objects.items():
+            for name, nested in self._nested().items():
                 found |= {f"{name}__{inner}": value for inner, value in constructor_params(nested).items()}
         return found
 
@@ -61,13 +57,16 @@ class NestedParameters(BaseEstimator):
         return self
 
     def _nested(self) -> dict[str, Any]:
-        """The objects behind nested parameters."""
+        """The objects behind nested parameters; without values of a wrong type or name, which `fit` refuses."""
         given: Any = self
-        return {
+        found = {
             "recipe": Recipe() if given.recipe is None else given.recipe,
-            "method": find_method(given.method),
+            "method": find_method(given.method)
+            if isinstance(given.method, str) and given.method in Method.registry
+            else given.method,
             "likelihood": GaussianLikelihood() if given.likelihood is None else given.likelihood,
         }
+        return {name: nested for name, nested in found.items() if isinstance(nested, Recipe | Method | Likelihood)}
 
     def _checked_recipe(self, defaults: Recipe) -> Recipe:
         given: Any = getattr(self, "recipe")  # noqa: B009

@@ -104,8 +104,6 @@ def test_a_model_sees_the_same_numbers_in_any_units():
         for name in ("y", "u", "time"):
             a, b = (np.nan_to_num(np.asarray(getattr(each, name))) for each in (one, two))
             assert close(a, b), name
-    given = np.array([0.04, 0.01])
-    assert close(plain.transform_variances("r", given), other.transform_variances("r", given * SCALE**2))
     assert close(array(plain.transform_dt(0.7)), array(other.transform_dt(42.0)))
     steps = array([0.3, 0.8])
     assert close(plain.transform_time_steps(steps), other.transform_time_steps(60 * steps))
@@ -140,15 +138,6 @@ def test_the_identity_scaling_changes_nothing_but_time():
     assert DataScaling.identity(2, 0).controls == 0
 
 
-def test_variances_in_small_units_keep_their_precision():
-    y, small = np.sin(0.3 * np.arange(20)), 1e-12 if EPS > 1e-10 else 1e-100
-    found = [
-        DataScaling.fit([Series(unit * y)], regular=True).transform_variances("measurement_noise", 0.1 * unit**2)
-        for unit in (small, 1.0)
-    ]
-    assert close(*found, scale=100)
-
-
 def test_standard_deviations_whose_squares_overflow_or_underflow_are_refused():
     for size in (1e-20, 1e20) if EPS > 1e-10 else (1e-160, 1e160):
         with pytest.raises(ValueError, match=r"data must be in units in which float.* standard deviation of .* in output 0"):
@@ -175,10 +164,6 @@ Y = np.arange(5.0)
         (lambda: PLAIN.transform_dt("now"), "dt must be a number, got 'now'"),
         (lambda: PLAIN.transform_dt(2.0), "dt=2.0 needs residual=True"),
         (lambda: PLAIN.transform_time_steps([1.0, -1.0]), "dt must be positive, got -1.0"),
-        (lambda: PLAIN.transform_variances("r", -0.1), "r must not be negative"),
-        (lambda: PLAIN.transform_variances("r", np.nan), "r must be finite"),
-        (lambda: PLAIN.transform_variances("r", (0.1, 0.1)), r"r must be one variance or 1, got shape \(2,\)"),
-        (lambda: PLAIN.transform_variances("r", "small"), "r must be an array of numbers"),
         (lambda: CONTROLLED.require_controls(None), "u must be given, as in fit"),
         (lambda: CONTROLLED.transform_series(Series(np.ones((5, 2)))), "u must be given, as in fit"),
         (lambda: CONTROLLED.transform_controls(np.ones((5, 2))), "u must have 1 columns like that of fit, got 2"),

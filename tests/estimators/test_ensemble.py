@@ -2,6 +2,7 @@
 
 import pickle
 from functools import partial
+from typing import Any
 
 import jax.random as jr
 import numpy as np
@@ -187,7 +188,7 @@ def test_disagreement_between_members_is_epistemic(trio):
 
 @pytest.mark.parametrize("settings", [{}, LINEAR], ids=["identity", "linear"])
 def test_global_weights_add_the_epistemic_variance_within_members(settings):
-    ahead = fit_untrained(Y, **SMALLEST, n_estimators=2, weights="global", **settings).forecast(Y, STEPS)
+    ahead: Any = fit_untrained(Y, **SMALLEST, n_estimators=2, weights="global", **settings).forecast(Y, STEPS)
     parts, within = ahead.decompose(), [each.decompose() for each in ahead.members]
     between = stacked(ahead.members, "mean").var(axis=0)
     assert np.allclose(parts.epistemic, between + stacked(within, "epistemic").mean(axis=0))
@@ -205,7 +206,8 @@ def test_the_forecast_of_an_ensemble_can_be_pickled(trio):
 def test_outcomes_may_be_a_frame_with_its_columns_in_any_order():
     values = np.stack([Y[:, 0], 10 + Y[:, 0] ** 2], axis=1)
     frame = pd.DataFrame(values, columns=["a", "b"])
-    ahead, truth = fit_untrained(frame, **SMALLEST, n_estimators=2).forecast(frame, STEPS), frame[:STEPS]
+    ahead: Any = fit_untrained(frame, **SMALLEST, n_estimators=2).forecast(frame, STEPS)
+    truth = frame[:STEPS]
     assert ahead.names == ("a", "b")
     for answer in (ahead, ahead.members[0]):
         assert np.array_equal(answer.log_prob(truth), answer.log_prob(values[:STEPS]))

@@ -71,7 +71,7 @@ def test_a_clone_of_a_fitted_model_is_not_fitted(local_model):
 def test_parameters_may_be_numpy_scalars_and_arrays(tmp_path, without_type_checks):
     settings = {"hidden": np.array([5]), "random_state": np.int64(3), "recipe__iterations": np.int64(7)}
     settings |= {"recipe__learning_rate": np.float32(0.01), "recipe__validation": np.float64(0.0)}
-    model = small_prodssm().set_params(**settings, recipe__horizons=np.array([1, 2]), method__order=np.int64(2))
+    model: Any = small_prodssm().set_params(**settings, recipe__horizons=np.array([1, 2]), method__order=np.int64(2))
     recipe = model.recipe.filled(SERIES_RECIPE)
     assert (recipe.iterations, recipe.horizons) == (7, (1, 2))
     json.dumps(asdict(recipe))  # as the fingerprint of a checkpoint does
@@ -109,8 +109,18 @@ def test_deep_parameters_have_those_of_nested_objects(estimator):
     assert set(deep) == set(shallow) | nested
 
 
-def test_parameters_that_fit_would_refuse_can_still_be_read():
-    assert "method__order" not in ps.ProDSSM(method="magic").get_params()
+@either
+@pytest.mark.parametrize("name", ["recipe", "method", "likelihood"])
+@pytest.mark.parametrize("wrong", [3.0, "magic", [1]])
+def test_parameters_that_fit_would_refuse_can_still_be_read_and_set(estimator, name, wrong):
+    model = estimator().set_params(**{name: wrong})
+    found = model.get_params()
+    assert found[name] is wrong
+    others = {"recipe", "method", "likelihood"} - {name}
+    assert {key.split("__")[0] for key in found if "__" in key} == others
+    with pytest.raises(ValueError, match=f"'{name}' has no nested parameters"):
+        model.set_params(**{f"{name}__order": 3})
+    assert model.set_params(**{name: None if name != "method" else "moments"}).get_params()[name] is not wrong
 
 
 @either
@@ -220,7 +230,8 @@ def test_a_grid_search_over_nested_parameters_changes_the_fit(candidates):
     ((name, values),) = candidates.items()
     outer, inner = name.split("__")
     assert getattr(getattr(grid.best_estimator_, outer), inner) == values[int(np.argmax(scores))]
-    fits = [clone(start).set_params(**{name: value}).fit(X, Y) for value in values]
+    copies: list[Any] = [clone(start) for _ in values]
+    fits = [copied.set_params(**{name: value}).fit(X, Y) for copied, value in zip(copies, values, strict=True)]
     assert not same(*(fit.ssms_ for fit in fits))
     assert not np.array_equal(*(fit.predict(X) for fit in fits))
     assert np.array_equal(grid.predict(X), fits[int(np.argmax(scores))].predict(X))
@@ -233,7 +244,9 @@ def test_a_grid_search_over_nested_parameters_changes_the_fit(candidates):
 )
 def test_a_search_over_nested_parameters_changes_the_fit_of_series(hidden, candidates):
     start: Any = small_prodssm(hidden=hidden, iterations=3)
-    fits = [fit_unchecked(clone(start).set_params(**params), wave()) for params in ParameterGrid(candidates)]
+    grid: list[Any] = list(ParameterGrid(candidates))
+    copies: list[Any] = [clone(start) for _ in grid]
+    fits = [fit_unchecked(copied.set_params(**params), wave()) for copied, params in zip(copies, grid, strict=True)]
     assert not same(*(fit.ssm_ for fit in fits))
     assert not np.array_equal(*(fit.forecast(wave(), 3).mean for fit in fits))
     assert fits[0].score(wave()) != fits[1].score(wave())

@@ -198,7 +198,8 @@ def test_a_saved_regressor_knows_the_names_of_its_features(path):
     ids=str,
 )
 def test_a_regressor_whose_parameters_were_changed_is_not_saved_as_another(change, path):
-    model = fit_untrained_regressor(X, Y).set_params(**change)
+    model = fit_untrained_regressor(X, Y)
+    model.set_params(**change)
     with pytest.raises(ValueError, match="changed after fit"):
         model.save(path)
 

@@ -210,7 +210,8 @@ def test_point_weights_have_no_prior_to_choose():
 
 def test_a_known_variance_is_not_trained():
     model = linear_regressor(likelihood=ps.GaussianLikelihood(0.25), iterations=25).fit(X, y)
-    assert np.allclose(model.ssms_[0].likelihood.variance * y.var(), 0.25, rtol=1e-5)
+    likelihood: Any = model.ssms_[0].likelihood
+    assert np.allclose(likelihood.variance * y.var(), 0.25, rtol=1e-5)
     assert (model.predict(X, return_std=True)[1] > 0.5).all()
 
 

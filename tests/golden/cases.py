@@ -39,7 +39,14 @@ def cases() -> dict[str, dict[str, Any]]:
                     "emission": ("identity", "linear", "network")[number % 3],
                     "seed": number,
                 }
-    usual = {"method": "moments", "weights": "global", "residual": True, "controls": True, "missing": True, "emission": "linear"}
+    usual = {
+        "method": "moments",
+        "weights": "global",
+        "residual": True,
+        "controls": True,
+        "missing": True,
+        "emission": "linear",
+    }
     found["low-rank"] = usual | {"rank": 4, "seed": 100}
     found["low-rank-plain"] = usual | {"rank": 6, "residual": False, "missing": False, "emission": "identity", "seed": 101}
     found["noise-network"] = usual | {"weights": "local", "noise_network": True, "seed": 102}

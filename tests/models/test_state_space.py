@@ -1,5 +1,7 @@
 """A state-space model holds parts that fit together, and carries global weights in a form that its rank decides."""
 
+from typing import Any
+
 import equinox as eqx
 import jax.numpy as jnp
 import jax.random as jr
@@ -11,19 +13,20 @@ import prodssm as ps
 from prodssm.models.state_space import VARIANCE_FLOOR, require_memory
 
 
-def parts(**changes):
-    """Arguments of a model of two states, three outputs and one control, with changes."""
-    return {
+def build(**changes) -> Any:
+    """A model of two states, three outputs and one control, with changes."""
+    parts = {
         "initial": ps.Gaussian(jnp.zeros(2), jnp.eye(2)),
         "transition": ps.Network.mlp((3, 4, 2), key=jr.key(0)),
         "emission": ps.Network.mlp((2, 3), uncertain=False, key=jr.key(1)),
         "process_noise": [0.1, 0.2],
         "measurement_noise": [0.1, 0.2, 0.3],
-    } | changes
+    }
+    return ps.StateSpaceModel(**(parts | changes))
 
 
 def test_the_parts_of_a_model_are_as_given():
-    model = ps.StateSpaceModel(**parts())
+    model = build()
     assert (model.x_size, model.y_size, model.u_size) == (2, 3, 1)
     assert close(model.initial.cov, np.eye(2))
     assert close(model.likelihood.variance, [0.1, 0.2, 0.3])
@@ -32,22 +35,20 @@ def test_the_parts_of_a_model_are_as_given():
     assert model.initial_belief().weights is None
     x = array([0.3, -0.4])
     assert close(model.output(x), model.emission(x))
-    assert close(ps.StateSpaceModel(**parts(emission=None, measurement_noise=[0.1, 0.2])).output(x), x)
+    assert close(build(emission=None, measurement_noise=[0.1, 0.2]).output(x), x)
 
 
 def test_noise_may_be_zero_and_a_likelihood_may_be_given_in_place_of_it():
-    model = ps.StateSpaceModel(
-        **parts(process_noise=[0.0, 0.1], measurement_noise=None, likelihood=ps.GaussianLikelihood(np.zeros(3)))
-    )
+    model = build(process_noise=[0.0, 0.1], measurement_noise=None, likelihood=ps.GaussianLikelihood(np.zeros(3)))
     assert close(model.likelihood.variance, np.zeros(3))
     assert not model.likelihood.learned
-    assert ps.StateSpaceModel(**parts()).likelihood.learned
+    assert build().likelihood.learned
     assert close(model.process_variances(model.initial, None), [0.0, 0.1])
 
 
 def test_a_variance_network_gives_the_variances_at_a_certain_state():
     network = ps.Network.mlp((3, 4, 2), uncertain=False, key=jr.key(2))
-    model = ps.StateSpaceModel(**parts(process_noise=network))
+    model = build(process_noise=network)
     x, u = array([0.5, -1.0]), array([0.3])
     wanted = VARIANCE_FLOOR + np.log1p(np.exp(np.asarray(network(jnp.concatenate([x, u])), float)))
     assert close(eqx.filter_jit(model.process_variances)(ps.Gaussian.certain(x), u), wanted)
@@ -55,7 +56,7 @@ def test_a_variance_network_gives_the_variances_at_a_certain_state():
 
 
 def test_another_weight_mode_changes_nothing_else():
-    model = ps.StateSpaceModel(**parts(residual=True, rank=3))
+    model = build(residual=True, rank=3)
     same = model.with_weight_mode("global")
     assert (same.weights, same.residual, same.rank) == ("global", True, 3)
     assert same.transition is model.transition
@@ -118,4 +119,4 @@ NETWORK = ps.Network.mlp((2, 4), key=jr.key(0))
 )
 def test_parts_that_do_not_fit_are_refused_by_name(changes, said):
     with pytest.raises(ValueError, match=said):
-        ps.StateSpaceModel(**parts(**changes))
+        build(**changes)
