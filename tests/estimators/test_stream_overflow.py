@@ -10,6 +10,7 @@ from small_models import fit_untrained, wave
 import prodssm as ps
 
 
+@pytest.mark.slow
 def test_a_stream_that_overflows_is_an_error():
     model = fit_untrained(wave())
     unstable = ps.StateSpaceModel(
