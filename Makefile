@@ -36,16 +36,19 @@ demo: .venv/demo
 
 # At most 12 minutes on two cores: two processes at a time, the long ones first.
 test: .venv/test
-	$(MAKE) --no-print-directory -j 2 unit single default-xla lint
+	$(MAKE) --no-print-directory -j 2 numerics others single default-xla lint
 
 # Everything: slow suites, golden file, smoke runs of examples and experiments. At most 60 minutes.
 test-all: test
 	$(MAKE) --no-print-directory -j 2 slow single-slow smoke
 
-.PHONY: unit single default-xla lint slow single-slow smoke
+.PHONY: numerics others single default-xla lint slow single-slow smoke
 
-unit: .venv/test
-	$(PYTEST) -m "not slow" tests
+numerics: .venv/test
+	$(PYTEST) -m "not slow" $(NUMERICS)
+
+others: .venv/test
+	$(PYTEST) -m "not slow" tests $(addprefix --ignore=,$(NUMERICS))
 
 single: .venv/test
 	PRODSSM_TEST_BITS=32 $(PYTEST) -m "not slow" $(NUMERICS)

@@ -40,6 +40,8 @@ threadpoolctl.threadpool_limits(1, user_api="blas")
 # Tracing creates many small objects that live long: collect garbage less often.
 gc.set_threshold(200_000, 50, 100)
 
+MOST_MAPS = 30_000
+
 # Tests in every folder say `from oracles import ...`.
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -52,6 +54,16 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if item.get_closest_marker("float64"):
             item.add_marker(skip)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def bounded_maps():
+    """Release compiled programs before their memory maps reach the kernel's limit of 65,530, at which LLVM crashes."""
+    yield
+    maps = Path("/proc/self/maps")
+    if maps.exists() and maps.read_bytes().count(b"\n") > MOST_MAPS:
+        jax.clear_caches()
+        gc.collect()
 
 
 @pytest.fixture

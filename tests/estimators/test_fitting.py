@@ -291,7 +291,7 @@ def test_training_is_validated_on_other_series():
 def test_validation_data_calibrate_the_process_noise():
     rng = np.random.default_rng(3)
     # Less noisy in the training data than in the validation data.
-    data = [np.concatenate([0.1 * rng.normal(size=(40, 1)), 0.4 * rng.normal(size=(10, 1))])]
+    data = [np.concatenate([0.1 * rng.normal(size=(40, 1)), 0.3 * rng.normal(size=(10, 1))])]
     settings = {"measurement_noise": 0.01, "validation": 0.2}
     model, overconfident = trained(data, **settings), trained(data, calibrate=False, **settings)
     validation = held_out(model, data)

@@ -167,9 +167,8 @@ def test_a_setting_of_the_likelihood_replaces_the_likelihood(estimator):
     ],
 )
 def test_other_settings_of_a_likelihood_stay_as_they_were(likelihood, change):
-    changed = (
-        ps.ProDSSM(likelihood=likelihood).set_params(**{f"likelihood__{name}": to for name, to in change.items()}).likelihood
-    )
+    model: Any = ps.ProDSSM(likelihood=likelihood)
+    changed = model.set_params(**{f"likelihood__{name}": to for name, to in change.items()}).likelihood
     assert np.allclose(changed.log_variance, likelihood.log_variance, rtol=1e-6)
     assert (changed.scalar, changed.learned) == (likelihood.scalar, likelihood.learned)
 
