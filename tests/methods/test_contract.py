@@ -78,6 +78,7 @@ class TestEveryMethod:
         assert find_method(method) is method
 
     @ALL_WEIGHTS
+    @pytest.mark.default_xla
     def test_a_channel_has_the_sizes_of_network_and_belief_and_psd_noise(self, method, weights):
         c, predicted = propagate(method, NET, BELIEF, weights=weights, control=CONTROL)
         assert c.mean.shape == (2,)
@@ -167,6 +168,7 @@ class TestEveryMethod:
             assert jnp.abs(propagate(method, net, ps.Gaussian(jnp.zeros(6), cov))[0].slope).max() < 10
 
     @ALL_WEIGHTS
+    @pytest.mark.default_xla
     def test_the_channel_of_a_linear_network_with_point_weights_is_exact(self, method, weights):
         c, predicted = propagate(method, LINEAR.at_mean(), BELIEF, weights=weights, control=CONTROL)
         matrix = MATRICES[0]
@@ -211,6 +213,7 @@ class TestEveryMethod:
             assert close(leaf, np.asarray(arrays(step)[name]), scale=rounding_scale(method))
 
     @pytest.mark.parametrize("weights", ["point", "global"])
+    @pytest.mark.default_xla
     def test_filter_and_smoother_of_a_linear_model_equal_the_textbook(self, method, weights):
         linear = random_linear_model(21, x=3, y=2)
         linear = linear._replace(

@@ -19,6 +19,7 @@ from prodssm.models.filtering import Recursion, last_filtered
 TIME = 12
 
 
+@pytest.mark.default_xla
 def test_a_linear_model_is_filtered_as_the_joint_gaussian(problem, method):
     evidence, means, covs = problem.posterior
     found = ps.filter_states(problem.model, problem.series, method)
