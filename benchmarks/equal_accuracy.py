@@ -53,7 +53,7 @@ def start(size: int, count: int) -> tuple[jax.Array, jax.Array]:
 def by_rule(net: ps.Network, means: jax.Array, covs: jax.Array, *, steps: int) -> tuple[jax.Array, jax.Array]:
     """Moments after each step, for a batch of beliefs: (batch, steps, ...)."""
 
-    def walk(mean, cov):
+    def iterate(mean, cov):
         def step(belief, _):
             _, predicted = ps.Moments().propagate(net, belief)
             following = predicted.plus(jnp.full(mean.shape, PROCESS_VAR))
@@ -61,14 +61,14 @@ def by_rule(net: ps.Network, means: jax.Array, covs: jax.Array, *, steps: int) -
 
         return jax.lax.scan(step, ps.Gaussian(mean, cov), length=steps)[1]
 
-    return jax.vmap(walk)(means, covs)
+    return jax.vmap(iterate)(means, covs)
 
 
 @partial(jax.jit, static_argnames=("steps", "samples"))
 def by_sampling(net: ps.Network, means, covs, key, *, steps: int, samples: int) -> tuple[jax.Array, jax.Array]:
     """The same by particles, with sampled layer outputs."""
 
-    def walk(mean, cov, key):
+    def iterate(mean, cov, key):
         first, *later = jr.split(key, steps + 1)
         particles = ps.Gaussian(mean, cov).sample(key=first, shape=(samples,))
 
@@ -83,7 +83,7 @@ def by_sampling(net: ps.Network, means, covs, key, *, steps: int, samples: int) 
 
         return jax.lax.scan(step, particles, jnp.stack(later))[1]
 
-    return jax.vmap(walk)(means, covs, jr.split(key, len(means)))
+    return jax.vmap(iterate)(means, covs, jr.split(key, len(means)))
 
 
 def truth(net: ps.Network, means, covs, *, steps: int, samples: int) -> tuple[np.ndarray, np.ndarray]:
