@@ -21,7 +21,7 @@ def table_rows():
     return rows
 
 
-def test_names(file):
+def names_of_tests(file):
     """Names of all test functions of a file, with those of their classes."""
     found = set()
     for node in ast.parse((ROOT / file).read_text(encoding="utf-8")).body:
@@ -30,9 +30,6 @@ def test_names(file):
         elif isinstance(node, ast.ClassDef):
             found |= {f"{node.name}::{inner.name}" for inner in node.body if isinstance(inner, ast.FunctionDef)}
     return found
-
-
-test_names.__test__ = False
 
 
 def test_the_table_of_the_mathematics_names_sections_functions_and_tests_that_exist():
@@ -48,7 +45,7 @@ def test_the_table_of_the_mathematics_names_sections_functions_and_tests_that_ex
         for part in name.split("."):
             found = getattr(found, part)
         file, _, test_name = test.strip("`").partition("::")
-        assert test_name in test_names(file), f"{paper}: {test}"
+        assert test_name in names_of_tests(file), f"{paper}: {test}"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

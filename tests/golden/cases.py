@@ -180,7 +180,7 @@ def fits() -> dict[str, np.ndarray]:
     draw = np.random.default_rng(8)
     inputs = draw.uniform(-2, 2, size=(60, 2))
     target = np.sin(2 * inputs[:, 0]) + 0.5 * inputs[:, 1] + 0.1 * draw.normal(size=60)
-    found: dict[str, np.ndarray] = {}
+    found: dict[str, Any] = {}
     for weights in ("local", "global"):
         shape = {"latent_dim": 3, "hidden": (8,), "weights": weights, "residual": True, "emission": "linear", "progress": False}
         training = {"iterations": 30, "horizons": (1, 3), "validation": 0.2, "window": 30, "batch": 2}

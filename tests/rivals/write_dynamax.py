@@ -18,7 +18,7 @@ jax.config.update("jax_enable_x64", True)
 
 def main() -> None:
     """Run the smoother, keep its answers."""
-    from dynamax.linear_gaussian_ssm import inference
+    from dynamax.linear_gaussian_ssm import inference  # pyright: ignore[reportMissingImports]
 
     params = inference.ParamsLGSSM(
         initial=inference.ParamsLGSSMInitial(mean=jnp.asarray(MEAN), cov=jnp.asarray(COV)),
