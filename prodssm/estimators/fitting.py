@@ -119,6 +119,9 @@ def fit_members(fit: MemberFit, series: list[Series], validation_data: Any, seed
         lost = f"{len(members) - len(finite)} of {len(members)}"
         warnings.warn(f"{lost} models never had a finite objective and were left out", UserWarning, stacklevel=3)
     complete = [each for each in finite if not each.history.interrupted]
+    if complete and members[-1].history.interrupted:
+        kept = f"{len(complete)} of {len(seeds)}"
+        warnings.warn(f"interrupted: the {kept} models that are complete are kept", UserWarning, stacklevel=3)
     return tuple(complete or finite)
 
 

@@ -29,6 +29,10 @@ class NestedParameters(BaseEstimator):
     None or a name, the default object of that name is meant.
     """
 
+    recipe: Recipe | None
+    method: str | Method
+    likelihood: Likelihood | None
+
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """The parameters, with those of nested objects as `recipe__learning_rate` if `deep`."""
         found = super().get_params(deep=False)
@@ -58,24 +62,22 @@ class NestedParameters(BaseEstimator):
 
     def _nested(self) -> dict[str, Any]:
         """The objects behind nested parameters; without values of a wrong type or name, which `fit` refuses."""
-        given: Any = self
+        named = isinstance(self.method, str) and self.method in Method.registry
         found = {
-            "recipe": Recipe() if given.recipe is None else given.recipe,
-            "method": find_method(given.method)
-            if isinstance(given.method, str) and given.method in Method.registry
-            else given.method,
-            "likelihood": GaussianLikelihood() if given.likelihood is None else given.likelihood,
+            "recipe": Recipe() if self.recipe is None else self.recipe,
+            "method": find_method(self.method) if named else self.method,
+            "likelihood": GaussianLikelihood() if self.likelihood is None else self.likelihood,
         }
         return {name: nested for name, nested in found.items() if isinstance(nested, Recipe | Method | Likelihood)}
 
     def _checked_recipe(self, defaults: Recipe) -> Recipe:
-        given: Any = getattr(self, "recipe")  # noqa: B009
+        given = self.recipe
         if given is not None and not isinstance(given, Recipe):
             raise TypeError(f"recipe must be a prodssm.Recipe or None, got {type(given).__name__}")
         return (given or Recipe()).filled(defaults)
 
     def _checked_likelihood(self) -> Likelihood:
-        given: Any = getattr(self, "likelihood")  # noqa: B009
+        given = self.likelihood
         if given is None:
             return GaussianLikelihood()
         if not isinstance(given, Likelihood):
@@ -83,7 +85,7 @@ class NestedParameters(BaseEstimator):
         return given
 
     def _checked_method(self) -> Method:
-        return find_method(getattr(self, "method"))  # noqa: B009
+        return find_method(self.method)
 
 
 def seed_of(random_state: Any) -> int:

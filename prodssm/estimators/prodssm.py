@@ -10,7 +10,6 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 from jaxtyping import Array
-from sklearn.exceptions import NotFittedError
 
 from prodssm._validation import as_array, plain, require_finite, require_integer, require_key
 from prodssm.data.frames import Layout, from_frames, layout_of, values_from
@@ -22,7 +21,7 @@ from prodssm.estimators.fitting import MemberFit, fit_members, warn_of_training
 from prodssm.estimators.parameters import NestedParameters, seed_of
 from prodssm.estimators.results import Prediction, Transition, output_names
 from prodssm.estimators.streaming import Streaming
-from prodssm.methods.base import Method
+from prodssm.methods.base import Method, require_weight_mode
 from prodssm.models.filtering import Beliefs, filter_states
 from prodssm.models.likelihoods.base import Likelihood
 from prodssm.models.likelihoods.gaussian import GaussianLikelihood
@@ -126,6 +125,7 @@ class ProDSSM(Streaming, NestedParameters):
         if not isinstance(self.residual, bool | np.bool_):
             raise TypeError(f"residual must be True or False, got {self.residual!r}")
         recipe, method = self._checked_recipe(SERIES_RECIPE), self._checked_method()
+        require_weight_mode(self.weights, method)
         if recipe.prior_weight == "auto":
             raise ValueError("prior_weight='auto' is for DeepStochasticRegressor; give a number")
         likelihood = self._checked_likelihood()
@@ -139,7 +139,7 @@ class ProDSSM(Streaming, NestedParameters):
             validation_data = self._validation_series(validation_data)
         architecture, likelihood = self._architecture(self.scaling_.outputs), likelihood.for_data(self.scaling_.y)
         if recipe.objective == "bound":
-            _require_positive_noise(likelihood)
+            likelihood.require_bound()
         checkpoint = None if self.checkpoint is None else os.fspath(self.checkpoint)
         fit = MemberFit(architecture, likelihood, recipe, method, self.scaling_, checkpoint, self.progress, self.layout_)
         self.members_ = fit_members(fit, series, validation_data, seeds=range(seed, seed + self.n_estimators))
@@ -292,10 +292,6 @@ class ProDSSM(Streaming, NestedParameters):
         """Whether `fit` has come to its end."""
         return hasattr(self, "members_")
 
-    def _require_fit(self) -> None:
-        if not hasattr(self, "members_"):
-            raise NotFittedError("this ProDSSM is not fitted yet: call fit(data) first")
-
     @property
     def ssm_(self) -> StateSpaceModel:
         """The state-space model of the first member, in standardised units."""
@@ -336,9 +332,3 @@ def _measurement_variances(members: Sequence[FittedModel], steps: int) -> np.nda
 def _require_no_target(y: Any) -> None:
     if y is not None:
         raise ValueError("y must be None: observations and controls come together as data, see prodssm.Series(y, u)")
-
-
-def _require_positive_noise(likelihood: Likelihood) -> None:
-    variance = getattr(likelihood, "variance", None)
-    if variance is not None and not (np.asarray(variance) > 0).all():
-        raise ValueError("measurement_noise must be positive for objective='bound', which divides by it; got zero")

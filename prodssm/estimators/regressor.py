@@ -186,13 +186,12 @@ class DeepStochasticRegressor(RegressorMixin, NestedParameters):
 
     def _require_parameters(self) -> None:
         find_activation(self.activation)
-        require_weight_mode(self.weights)
+        require_weight_mode(self.weights, self._checked_method())
         for name in ("hidden", "noise_hidden"):
             require_sizes(name, plain(getattr(self, name)))
         for name in ("steps", "n_estimators"):
             require_integer(name, getattr(self, name), least=1)
         self._checked_likelihood()
-        self._checked_method()
 
     def _rows_recipe(self, rows: int) -> Recipe:
         """The recipe for so many rows."""

@@ -3,6 +3,7 @@
 from typing import Any
 
 import numpy as np
+from sklearn.exceptions import NotFittedError
 
 from prodssm._validation import unmasked
 from prodssm.data.frames import Layout, row_from
@@ -20,7 +21,8 @@ class Streaming:
     layout_: Layout | None
 
     def _require_fit(self) -> None:
-        raise NotImplementedError
+        if not hasattr(self, "members_"):
+            raise NotFittedError("this ProDSSM is not fitted yet: call fit(data) first")
 
     def start(self) -> Any:
         """The state of a stream before its first observation."""

@@ -35,6 +35,7 @@ class Method(eqx.Module):
 
     registry: ClassVar[dict[str, type["Method"]]] = {}
     forms_joint_cov: ClassVar[bool] = False  # whether the covariance of state and carried weights is written out
+    carries_weights: ClassVar[bool] = True  # whether it has a rule for beliefs joint with global weights
 
     def __init_subclass__(cls, **kwargs: Any):
         super().__init_subclass__(**kwargs)
@@ -129,8 +130,8 @@ def channel(
         raise TypeError(f"network must be a prodssm.Network, got {type(network).__name__}")
     if not isinstance(belief, Belief):
         raise TypeError(f"belief must be a prodssm.Gaussian or JointGaussian, got {type(belief).__name__}")
-    require_weight_mode(weights)
     found = find_method(method)
+    require_weight_mode(weights, found)
     control = None if control is None else as_array("control", control, ndim=1)
     dt = _time_step(dt, residual, belief.mean.dtype)
     _check(network, belief, control, weights, residual)
@@ -143,10 +144,12 @@ def channel(
     return answer
 
 
-def require_weight_mode(weights: Any) -> None:
-    """Raise unless weights is "local", "global" or "point"."""
+def require_weight_mode(weights: Any, method: Method | None = None) -> None:
+    """Raise unless weights is "local", "global" or "point", and the method, if given, has a rule for it."""
     if weights not in WEIGHTS:
         raise ValueError(f"weights must be one of {', '.join(WEIGHTS)}; got {weights!r}")
+    if weights == "global" and method is not None and not method.carries_weights:
+        raise ValueError(f"{type(method).__name__} has no rule for weights='global'; use method='moments', or weights='local'")
 
 
 def _time_step(dt: Any, residual: bool, dtype: Any) -> Array:

@@ -15,7 +15,7 @@ from prodssm._validation import require_answer
 from prodssm.beliefs.gaussian import Belief, Channel, Gaussian
 from prodssm.beliefs.linalg import safe_sqrt
 from prodssm.data.series import Record, Series, as_series, require_regular
-from prodssm.methods.base import Method, find_method
+from prodssm.methods.base import Method, find_method, require_weight_mode
 from prodssm.models.state_space import StateSpaceModel
 
 
@@ -114,6 +114,7 @@ def checked_input(model: StateSpaceModel, series: Any, method: str | Method) -> 
     if not isinstance(model, StateSpaceModel):
         raise TypeError(f"model must be a StateSpaceModel, got {type(model).__name__}")
     found, series = find_method(method), as_series(series)
+    require_weight_mode(model.weights, found)
     if series.y.shape[1] != model.y_size:
         raise ValueError(f"series.y must have {model.y_size} outputs, got {series.y.shape[1]}")
     given = 0 if series.u is None else series.u.shape[1]

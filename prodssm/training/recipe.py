@@ -15,7 +15,6 @@ from prodssm.training.objectives import OBJECTIVES, Objective
 SCHEDULES = ("constant", "cosine")
 FINAL_RATE = 0.01  # of the learning rate, where a cosine schedule ends
 FINE_TUNE_RATE = 0.2  # of the learning rate, for a model that has been trained already
-LOG_VARIANCES = ("log_process_noise", "log_variance", "weight_log_var", "bias_log_var")
 
 
 @dataclass(frozen=True, repr=False)
@@ -154,7 +153,9 @@ class Recipe:
         factor = self.variance_rate or 1.0
 
         def scaled(path: Any, update: Array) -> Array:
-            return update * factor if getattr(path[-1], "name", None) in LOG_VARIANCES else update
+            # Positive parameters are stored as logarithms, and named so.
+            name = getattr(path[-1], "name", "")
+            return update * factor if name.startswith("log_") or name.endswith("_log_var") else update
 
         return jax.tree_util.tree_map_with_path(scaled, updates)
 

@@ -8,19 +8,8 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import pytest
-from oracles import (
-    SampleMoments,
-    array,
-    assert_cov_matches,
-    assert_mean_matches,
-    close,
-    joint_posterior,
-    random_cov,
-    random_linear_model,
-    random_observations,
-    textbook_kalman_filter,
-    textbook_smoother,
-)
+from linear_oracles import joint_posterior, random_linear_model, random_observations, textbook_kalman_filter, textbook_smoother
+from oracles import SampleMoments, array, assert_cov_matches, assert_mean_matches, close, random_cov
 from scipy.stats import multivariate_normal
 
 import prodssm as ps

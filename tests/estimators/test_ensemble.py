@@ -237,7 +237,8 @@ def test_ctrl_c_in_the_second_member_keeps_the_first(monkeypatch):
         return run_chunk(*args)
 
     monkeypatch.setattr(loop, "_run_chunk", interrupted)
-    model = fit(n_estimators=3, random_state=5)
+    with pytest.warns(UserWarning, match="interrupted: the 1 of 3 models that are complete are kept"):
+        model = fit(n_estimators=3, random_state=5)
     assert len(chunks) == 2
     assert [member.seed for member in model.members_] == [5]
     assert same(model.ssm_, single.ssm_)
@@ -255,7 +256,8 @@ def test_ctrl_c_in_an_early_stage_of_a_later_member_keeps_the_complete_one(monke
 
     monkeypatch.setattr(fitting, "train", train)
     monkeypatch.setattr(ps.ProDSSM, "_check_gaussian", no_check)
-    model = linear_prodssm(weights="global", fine_tune=5, n_estimators=2).fit(Y)
+    with pytest.warns(UserWarning, match="interrupted: the 1 of 2 models"):
+        model = linear_prodssm(weights="global", fine_tune=5, n_estimators=2).fit(Y)
     assert left == [0]
     assert model.history_.objective == [0.0, 0.0]
 

@@ -1,13 +1,15 @@
 """A stream is the filter, one observation at a time, in constant memory and without recompilation."""
 
 import logging
+from dataclasses import replace
 
 import jax
 import numpy as np
 import pytest
+from linear_oracles import unstable_model
 from oracles import array, close
 from scipy import stats
-from small_models import rich, wave
+from small_models import fit_untrained, rich, wave
 
 import prodssm as ps
 
@@ -94,3 +96,17 @@ def test_bad_observations_are_refused_by_name(use, said, local_model):
 def test_bad_controls_of_a_stream_are_refused_by_name(use, said, rich_model):
     with pytest.raises((ValueError, TypeError), match=said):
         use(rich_model, rich(0, 14))
+
+
+@pytest.mark.slow
+def test_a_stream_that_overflows_is_an_error():
+    model = fit_untrained(wave())
+    model.members_ = (replace(model.members_[0], ssm=unstable_model()),)
+
+    def run():
+        state = model.start()
+        for _ in range(400):
+            state, _ = model.step(state, [np.nan])
+
+    with pytest.raises(FloatingPointError, match="the stream overflowed"):
+        run()

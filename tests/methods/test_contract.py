@@ -6,20 +6,14 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import pytest
-from oracles import (
-    array,
-    build_network,
-    close,
+from linear_oracles import (
     linear_state_space,
-    propagate,
-    random_cov,
     random_linear_model,
-    random_matrices,
     random_observations,
-    smallest_eigenvalue,
     textbook_kalman_filter,
     textbook_smoother,
 )
+from oracles import array, build_network, close, propagate, random_cov, random_matrices, smallest_eigenvalue
 
 import prodssm as ps
 from prodssm.methods.base import find_method
@@ -69,9 +63,38 @@ def test_every_method_of_the_package_is_in_the_list():
     assert ours == {name_of(method) for method in METHODS}
 
 
+class PointsOnly(ps.Method):
+    """A method of a contributor who has no rule for global weights: the channel at the mean of the state."""
+
+    carries_weights = False
+
+    def channel(self, network, belief, control=None):
+        return ps.Linearised().channel(network.at_mean(), belief, control)
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda: ps.channel(NET, BELIEF, PointsOnly(), "global", control=array(CONTROL)),
+        lambda: ps.filter_states(linear_state_space(random_linear_model(0), weights="global"), np.zeros((4, 2)), PointsOnly()),
+        lambda: ps.ProDSSM(weights="global", method="pointsonly").fit(np.zeros((9, 1))),
+        lambda: ps.DeepStochasticRegressor(weights="global", method="pointsonly").fit(np.zeros((9, 1)), np.zeros(9)),
+    ],
+    ids=["channel", "filter", "ProDSSM", "regressor"],
+)
+def test_a_method_may_decline_global_weights(use):
+    with pytest.raises(ValueError, match="PointsOnly has no rule for weights='global'; use method='moments'"):
+        use()
+
+
 @EVERY_METHOD
 class TestEveryMethod:
     """One contract for all."""
+
+    @pytest.fixture(autouse=True)
+    def supported(self, request, method):
+        if request.node.callspec.params.get("weights") == "global" and not method.carries_weights:
+            pytest.skip("the method declines global weights")
 
     def test_a_method_is_found_by_its_name_and_by_itself(self, method):
         assert type(find_method(name_of(method))) is type(method)

@@ -191,7 +191,7 @@ def gap(c, cov, moments):
 
 # Measured with order 12 (one hidden layer) or the default order: (mean, covariance, cross-covariance) with point weights
 # and with local ones, plus the noise of the samples. Small networks without weight noise are far from Gaussian after two
-# hidden layers (section 8).
+# hidden layers (docs/math.md, section 10).
 GAPS = {
     "identity": ((0.005, 0.004, 0.005), (0.005, 0.006, 0.005)),
     "relu": ((0.004, 0.021, 0.006), (0.011, 0.019, 0.015)),
@@ -220,6 +220,8 @@ GAPS = {
     "tanh-exp-identity": ((0.032, 0.538, 0.156), (0.007, 0.052, 0.048)),
     "sin-square-cos": ((0.598, 2.337, 0.432), (0.099, 0.108, 0.058)),
 }
+# Of one hidden layer, for an activation whose own gap has not been recorded.
+LARGEST_GAPS = np.max([bounds for names, bounds in GAPS.items() if "-" not in names], axis=0)
 
 
 @pytest.mark.float64
@@ -230,7 +232,7 @@ def test_the_gap_to_sampling_stays_below_the_recorded_one_and_is_zero_where_the_
     matrices, variances, samples = sampled_networks(depth)
     # Local and global weights are the same in one step (see above): even depths take one rule, odd depths the other.
     method, weights = ps.Moments(order=12 if depth == 1 else None), "global" if depth == 2 else "local"
-    for scale, moments, bounds in zip((0.0, 1.0), samples[names], GAPS["-".join(names)], strict=True):
+    for scale, moments, bounds in zip((0.0, 1.0), samples[names], GAPS.get("-".join(names), LARGEST_GAPS), strict=True):
         net = build_network(matrices, [scale * v for v in variances], names)
         c, predicted = propagate(method, net, BELIEF, weights=weights)
         found = gap(c, predicted.cov, moments)

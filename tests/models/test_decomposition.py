@@ -3,7 +3,7 @@
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from oracles import FUNCTIONS, Moments, array, build_network, close, random_matrices, run_layers, run_layers_at
+from oracles import FUNCTIONS, SampleMoments, array, build_network, close, random_matrices, run_layers, run_layers_at
 
 import prodssm as ps
 from prodssm.models.decomposition import decompose
@@ -72,7 +72,7 @@ def assert_parts_match_replicas(model, series, steps, *, gap, emit=lambda x: x, 
     first, second = sample_replicas(model, last, *ahead, emit, 100_000)
     for k in range(steps):
         for found, pair in ((parts.epistemic, second), (parts.epistemic + parts.aleatoric, first)):
-            wanted = Moments.of(first[:, k], pair[:, k])
+            wanted = SampleMoments.of(first[:, k], pair[:, k])
             value, error = np.diag(wanted.cov), np.diag(wanted.cov_error)
             worst = (np.abs(np.asarray(found[k], float) - value) - 5 * error) / value
             # The first step is exact but for the order of the expansion; later ones take the state to be Gaussian.

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import pytest
-from oracles import Moments, array, assert_cov_matches, assert_mean_matches, close, random_cov
+from oracles import SampleMoments, array, assert_cov_matches, assert_mean_matches, close, random_cov
 from scipy import stats
 
 import prodssm as ps
@@ -45,8 +45,8 @@ def test_predicted_moments_are_those_of_samples(likelihood):
     g_key, y_key = jr.split(jr.key(1))
     drawn = likelihood.sample(G.sample(key=g_key, shape=(100_000,)), key=y_key)
     rows, wanted = np.asarray(drawn, float), likelihood.predict(G)
-    assert_mean_matches(wanted.mean, Moments.of(rows, rows))
-    assert_cov_matches(wanted.cov, Moments.of(rows, rows))
+    assert_mean_matches(wanted.mean, SampleMoments.of(rows, rows))
+    assert_cov_matches(wanted.cov, SampleMoments.of(rows, rows))
 
 
 def test_the_conditional_variance_is_that_of_samples_with_the_same_output(likelihood):
@@ -54,7 +54,7 @@ def test_the_conditional_variance_is_that_of_samples_with_the_same_output(likeli
     g = G.sample(key=g_key, shape=(100_000,))
     first, second = (np.asarray(likelihood.sample(g, key=key), float) for key in y_keys)
     rows = (first - second) ** 2 / 2
-    assert_mean_matches(likelihood.conditional_var(G), Moments.of(rows, rows))
+    assert_mean_matches(likelihood.conditional_var(G), SampleMoments.of(rows, rows))
 
 
 def test_a_density_integrates_to_one_and_missing_values_are_integrated_out(likelihood):
@@ -69,6 +69,23 @@ def test_a_density_integrates_to_one_and_missing_values_are_integrated_out(likel
     alone = np.exp(densities(likelihood, G, np.stack([axes[0], np.full(201, np.nan)], axis=1)))
     assert np.allclose(marginal, alone, atol=1e-4 * alone.max())
     assert densities(likelihood, G, [[np.nan, np.nan]])[0] == 0.0
+
+
+def test_the_density_is_that_of_samples(likelihood):
+    g_key, y_key = jr.split(jr.key(3))
+    drawn = np.asarray(likelihood.sample(G.sample(key=g_key, shape=(20_000,)), key=y_key), float)
+    # With p the density and q = N(middle, cov) another one, E_p[q / (p + q)] = E_q[p / (p + q)].
+    middle, cov = drawn.mean(axis=0), 2 * np.cov(drawn.T)
+    normal = stats.multivariate_normal(middle, cov)
+    other = normal.rvs(len(drawn), random_state=0)
+
+    def shares(points):
+        """q / (p + q)."""
+        return 1 / (1 + np.exp(densities(likelihood, G, points) - normal.logpdf(points)))
+
+    ours, theirs = shares(drawn), 1 - shares(other)
+    error = np.sqrt((ours.var() + theirs.var()) / len(drawn))
+    assert abs(ours.mean() - theirs.mean()) < 5 * error
 
 
 @pytest.mark.parametrize("y", OBSERVATIONS, ids=str)
@@ -167,7 +184,7 @@ def test_one_variance_stands_for_all_outputs_in_the_units_of_the_data():
     scaling = Standardiser(array([0.0, 0.0]), array([1.0, 10.0]))
     assert close(ps.GaussianLikelihood(0.5).for_data(scaling).variance, [0.5, 0.005])
     assert not ps.GaussianLikelihood(0.5).for_data(scaling).learned
-    with pytest.raises(ValueError, match="must be one variance or 2, got 3"):
+    with pytest.raises(ValueError, match="must be one number or 2, got 3"):
         ps.GaussianLikelihood([0.1, 0.2, 0.3]).for_data(scaling)
 
 

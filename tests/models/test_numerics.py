@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import pytest
+from linear_oracles import unstable_model
 from oracles import array, close
 
 import prodssm as ps
@@ -28,13 +29,7 @@ def test_a_model_runs_in_its_own_precision():
 
 @pytest.mark.parametrize("run", [ps.filter_states, ps.smooth_states])
 def test_beliefs_that_overflow_are_an_error(run):
-    unstable = ps.StateSpaceModel(
-        initial=ps.Gaussian(array([0.0]), array([[1.0]])),
-        transition=ps.Network.from_arrays([array([[30.0]])], [array([0.0])]),
-        process_noise=array([0.1]),
-        measurement_noise=array([0.1]),
-        weights="point",
-    )
+    unstable = unstable_model()
     y = np.full((400, 1), np.nan)
     y[0] = 1.0
     with pytest.raises(FloatingPointError, match=r"the (filter|smoother) overflowed: the system is unstable"):

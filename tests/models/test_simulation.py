@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import pytest
-from oracles import Moments, array, assert_cov_matches, assert_mean_matches
+from oracles import SampleMoments, array, assert_cov_matches, assert_mean_matches
 
 import prodssm as ps
 from prodssm.models.filtering import Recursion
@@ -22,11 +22,11 @@ def test_simulated_series_have_the_moments_of_the_model(linear_problem):
     for t in range(3):
         at = slice(3 * t, 3 * t + 3)
         drawn = np.asarray(states[:, t], float)
-        assert_mean_matches(mean[at], Moments.of(drawn, drawn))
-        assert_cov_matches(cov[at, at], Moments.of(drawn, drawn))
+        assert_mean_matches(mean[at], SampleMoments.of(drawn, drawn))
+        assert_cov_matches(cov[at, at], SampleMoments.of(drawn, drawn))
         seen = np.asarray(y[:, t], float)
-        assert_mean_matches(problem.h @ mean[at] + problem.d, Moments.of(seen, seen))
-        assert_cov_matches(problem.h @ cov[at, at] @ problem.h.T + np.diag(problem.r), Moments.of(seen, seen))
+        assert_mean_matches(problem.h @ mean[at] + problem.d, SampleMoments.of(seen, seen))
+        assert_cov_matches(problem.h @ cov[at, at] @ problem.h.T + np.diag(problem.r), SampleMoments.of(seen, seen))
 
 
 @pytest.mark.slow
@@ -36,7 +36,7 @@ def test_sampled_futures_have_the_moments_of_a_linear_forecast(drift_model):
     drawn = np.asarray(sample_futures(recursion, series.record, *ahead, key=jr.key(0), samples=20_000), float)
     wanted = ps.forecast(model, series, 4)
     for k in range(4):
-        found = Moments.of(drawn[:, k], drawn[:, k])
+        found = SampleMoments.of(drawn[:, k], drawn[:, k])
         assert_mean_matches(wanted.mean[k], found)
         assert_cov_matches(wanted.cov[k], found)
 

@@ -70,6 +70,9 @@ class Likelihood(eqx.Module):
     def expected_log_prob(self, g: Gaussian, y: Float[Array, " y"]) -> Float[Array, ""]:
         """E[log p(y | g)] under a belief about g, the term of the evidence lower bound; NaN is missing."""
 
+    def require_bound(self) -> None:
+        """Raise where `expected_log_prob` is not finite, so that the evidence lower bound cannot be the objective."""
+
     @abstractmethod
     def conditional_var(self, g: Gaussian) -> Float[Array, " y"]:
         """E[Var[y | g]], the part of the predictive variance that is measurement noise."""

@@ -60,9 +60,7 @@ class GaussianLikelihood(Likelihood):
     @property
     def variance(self) -> Float[Array, " y"] | None:
         """Variances of the measurement noise; `None` until they are learned."""
-        if self.log_variance is None:
-            return None
-        return (self.floor if self.learned else 0.0) + jnp.exp(self.log_variance)
+        return None if self.log_variance is None else self._variance
 
     @property
     def size(self) -> int:
@@ -86,7 +84,7 @@ class GaussianLikelihood(Likelihood):
             return GaussianLikelihood(jnp.full(size, INITIAL_VARIANCE, dtype), self.floor, learned=True)
         given = np.exp(np.asarray(self.log_variance, float))
         if not self.scalar and given.size != size:
-            raise ValueError(f"measurement_noise must be one variance or {size}, got {given.size}")
+            raise ValueError(f"the variance of the measurement noise must be one number or {size}, got {given.size}")
         scaled = np.broadcast_to(given, (size,)) / np.asarray(scaling.scale, float) ** 2
         return GaussianLikelihood(jnp.asarray(scaled, dtype), self.floor, learned=self.learned)
 
@@ -111,6 +109,11 @@ class GaussianLikelihood(Likelihood):
         noise, observed = self._variance, ~jnp.isnan(y)
         square = (jnp.where(observed, y, 0.0) - g.mean) ** 2 + g.var
         return jnp.where(observed, -0.5 * (jnp.log(2 * math.pi * noise) + square / noise), 0.0).sum()
+
+    def require_bound(self) -> None:
+        """Raise if a variance is zero: the bound divides by it."""
+        if not (np.asarray(self._variance) > 0).all():
+            raise ValueError("measurement_noise must be positive for objective='bound', which divides by it; got zero")
 
     def conditional_var(self, g: Gaussian) -> Float[Array, " y"]:
         """The variance of the measurement noise."""
