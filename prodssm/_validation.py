@@ -22,24 +22,38 @@ def unmasked(value: Any) -> Any:
 
 
 def as_array(name: str, value: Any, ndim: int) -> Array:
-    """Convert to a non-empty floating point array with `ndim` axes."""
+    """Convert to a non-empty floating point array of JAX with `ndim` axes."""
+    array, dtype = _checked_array(name, value, ndim)
+    return jnp.asarray(array, dtype=dtype)
+
+
+def as_values(name: str, value: Any, ndim: int) -> Any:
+    """Convert to a non-empty floating point array of NumPy, in JAX's precision, with `ndim` axes; a tracer stays one.
+
+    Of NumPy, because every operation of JAX on an array of another length compiles a program of its own.
+    """
+    array, dtype = _checked_array(name, value, ndim)
+    return array.astype(dtype) if isinstance(array, jax.core.Tracer) else np.asarray(array, dtype)
+
+
+def _checked_array(name: str, value: Any, ndim: int) -> tuple[Any, Any]:
+    """A non-empty array of numbers with `ndim` axes, and its floating point type in JAX's precision."""
     array = value = unmasked(value)
     if not isinstance(value, jax.Array | np.ndarray):
         try:
             array = np.asarray(value)
         except (TypeError, ValueError) as error:
             raise TypeError(f"{name} must be an array of numbers, got {type(value).__name__}") from error
-    if array.dtype.kind not in "fiub" and not jnp.issubdtype(array.dtype, jnp.floating):
+    floating = jnp.issubdtype(array.dtype, jnp.floating)
+    if array.dtype.kind not in "fiub" and not floating:
         raise TypeError(f"{name} must be an array of numbers, got {type(value).__name__} of dtype {array.dtype}")
     if array.ndim != ndim:
         raise ValueError(f"{name} must have {ndim} {'axis' if ndim == 1 else 'axes'}, got shape {array.shape}")
     if 0 in array.shape:
         raise ValueError(f"{name} must not be empty, got shape {array.shape}")
-    if jnp.issubdtype(array.dtype, jnp.floating) and jnp.finfo(array.dtype).bits < 32:
+    if floating and jnp.finfo(array.dtype).bits < 32:
         raise ValueError(f"{name} must be float32 or float64, got {array.dtype}")
-    if not jnp.issubdtype(array.dtype, jnp.floating):
-        return jnp.asarray(array, dtype=jnp.result_type(float))
-    return jnp.asarray(array, dtype=jax.dtypes.canonicalize_dtype(array.dtype))
+    return array, jax.dtypes.canonicalize_dtype(array.dtype) if floating else jnp.result_type(float)
 
 
 def require_shape(name: str, array: Any, shape: tuple[int, ...]) -> None:

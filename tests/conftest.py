@@ -70,3 +70,10 @@ def bounded_maps():
 def key():
     """Randomness that is the same in every run."""
     return jr.key(20230908)
+
+
+@pytest.fixture
+def standard_promotion():
+    """The optimiser is not ours: it mixes its step counter with floats."""
+    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+        yield

@@ -9,9 +9,12 @@ from pathlib import Path
 import prodssm as ps
 
 PACKAGE = Path(ps.__file__).parent
-ORDER = ["_validation", "_storage", "beliefs", "networks", "methods", "data", "models", "training", "scoring"]
+ORDER = ["_compilation", "_validation", "_storage", "beliefs", "networks", "methods", "data", "models", "training", "scoring"]
 ORDER += ["estimators", "evaluation", "adapters", "cli"]
-ALSO = {"datasets": {"_validation", "data", "datasets"}, "baselines": {*ORDER[: ORDER.index("training") + 1], "baselines"}}
+ALSO = {
+    "datasets": {"_compilation", "_validation", "data", "datasets"},
+    "baselines": {*ORDER[: ORDER.index("training") + 1], "baselines"},
+}
 LONGEST_FILE, LONGEST_FUNCTION = 350, 60
 
 

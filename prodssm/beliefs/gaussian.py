@@ -10,11 +10,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from prodssm._compilation import compiled
 from prodssm._validation import as_array, require_shape, require_variances, values_of
 from prodssm.beliefs.linalg import cholesky, safe_sqrt, sandwich, solve_lower, solve_psd, solve_upper, symmetrise
 
@@ -57,6 +59,13 @@ class Channel(eqx.Module):
         slope = jnp.eye(n, dtype=self.slope.dtype) + dt * self.slope
         weight_slope = None if self.weight_slope is None else dt * self.weight_slope
         return Channel(mean + dt * self.mean, slope, dt**2 * self.noise, weight_slope)
+
+
+def standard_deviations(cov: Float[Array | np.ndarray, "n x x"]) -> Float[Array | np.ndarray, "n x"]:
+    """Standard deviations of many covariances; of NumPy's in NumPy, which compiles nothing for another number of them."""
+    if isinstance(cov, np.ndarray):
+        return np.sqrt(np.maximum(np.diagonal(cov, axis1=1, axis2=2), 0.0))
+    return safe_sqrt(jnp.diagonal(cov, axis1=1, axis2=2))
 
 
 def _diagonal(variances: Any, mean: Array) -> Array:
@@ -213,6 +222,12 @@ class Gaussian(Belief):
     def draw(self, *, key: PRNGKeyArray) -> tuple[Float[Array, " x"], None]:
         """A state, and no weights."""
         return self.sample(key=key), None
+
+
+@compiled
+def gaussian_log_probs(mean: Float[Array, "n y"], cov: Float[Array, "n y y"], y: Float[Array, "n y"]) -> Float[Array, " n"]:
+    """Log density of each row under its own Gaussian; NaN is missing."""
+    return jax.vmap(lambda m, c, row: Gaussian(m, c).log_prob(row))(mean, cov, y)
 
 
 class Observation(eqx.Module):

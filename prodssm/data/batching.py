@@ -7,9 +7,10 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from prodssm.data.series import Record, Series, stack_records
+from prodssm._compilation import pad
+from prodssm.data.series import Record, Series, Values, stack_records
 
 
 class SeriesBatch(eqx.Module):
@@ -17,15 +18,15 @@ class SeriesBatch(eqx.Module):
 
     Attributes:
         record: The padded arrays, batch axis first.
-        lengths: Number of time steps of each series before padding, (batch,).
+        count: Number of series before padding, traced.
         scored: 1 at time steps that are scored, 0 elsewhere.
         observed: Number of observed values at scored time steps.
     """
 
     record: Record
-    lengths: Array
-    scored: Float[Array, "batch time"]
-    observed: float
+    count: Int[Values, ""]
+    scored: Float[Values, "batch time"]
+    observed: Float[Values, ""]
 
     @classmethod
     def stack(
@@ -45,8 +46,15 @@ class SeriesBatch(eqx.Module):
         first = np.maximum(1, np.zeros(len(series), int) if begin is None else np.asarray(begin))
         at, last = np.arange(record.dt.shape[1])[None, :], lengths if end is None else np.asarray(end)
         scored = ((first[:, None] <= at) & (at < last[:, None])).astype(record.y.dtype)
-        observed = float((np.isfinite(np.asarray(record.y)) * scored[:, :, None]).sum())
-        return cls(record, jnp.asarray(lengths), jnp.asarray(scored), observed)
+        scored = pad(scored, len(record.dt))
+        observed = (np.isfinite(record.y) * scored[:, :, None]).sum(dtype=float)
+        return cls(record, np.asarray(len(series), np.int32), scored, np.asarray(observed, scored.dtype))
+
+    @property
+    def longest(self) -> int:
+        """Number of time steps of the longest series."""
+        assert self.record.length is not None
+        return int(np.max(self.record.length))
 
     def select(self, members: Array, starts: Array, window: int | None) -> tuple[Record, Array]:
         """Return the records and score masks of a mini-batch.
@@ -56,22 +64,35 @@ class SeriesBatch(eqx.Module):
             starts: First time step of the window of each member.
             window: Length of the windows; None, or at least the padded length, takes whole series.
         """
-        record, scored = self.record[members], self.scored[members]
+        record, scored = jax.tree.map(lambda part: jnp.asarray(part)[members], (self.record, self.scored))
         if window is None or window >= scored.shape[1]:
             return record, scored
-        cut = jax.vmap(lambda tree, start: jax.tree.map(lambda x: jax.lax.dynamic_slice_in_dim(x, start, window), tree))
-        return cut((record, scored), starts)
+
+        def cut(record: Record, scored: Array, start: Array) -> tuple[Record, Array]:
+            arrays = (record.y, record.u, record.dt, scored)
+            y, u, dt, kept = jax.tree.map(lambda part: jax.lax.dynamic_slice_in_dim(part, start, window), arrays)
+            assert record.length is not None
+            return Record(y, u, dt, jnp.minimum(record.length - start, window)), kept
+
+        return jax.vmap(cut)(record, scored, starts)
 
     def is_full_batch(self, size: int | None, window: int | None) -> bool:
         """Whether mini-batches of this size with windows of this length contain all of the data."""
-        return (size is None or size >= len(self.lengths)) and (window is None or window >= self.scored.shape[1])
+        return (size is None or size >= int(self.count)) and (window is None or window >= self.longest)
 
     def draw(self, key: PRNGKeyArray, size: int | None, window: int | None) -> tuple[Array, Array]:
-        """Draw a mini-batch: members, without replacement as long as there are enough, and the starts of their windows."""
-        count = len(self.lengths)
-        members = jnp.arange(count)
+        """Draw a mini-batch: members, without replacement as long as there are enough, and the starts of their windows.
+
+        Padding is never drawn, unless the batch is all there is.
+        """
+        assert self.record.length is not None
+        lengths = jnp.asarray(self.record.length)
+        members = jnp.arange(lengths.size, dtype=jnp.int32)
         if size is not None:
-            order = jr.permutation(jr.fold_in(key, 0), count)
-            members = order[jnp.arange(size) % count]
-        room = jnp.maximum(self.lengths[members] - (window or 0), 0)
-        return members, jr.randint(jr.fold_in(key, 1), members.shape, 0, room + 1)
+            # A random permutation of the first `count` members, which is traced: they are sorted by random bits.
+            bits = jr.bits(jr.split(jr.fold_in(key, 0))[1], members.shape, jnp.uint32)
+            last = jnp.where(members < self.count, bits, jnp.iinfo(jnp.uint32).max)
+            order = jax.lax.sort_key_val(last, members)[1]
+            members = order[jnp.arange(size, dtype=jnp.int32) % self.count]
+        room = jnp.maximum(lengths[members] - (window or 0), 0)
+        return members, jr.randint(jr.fold_in(key, 1), members.shape, 0, room + 1).astype(jnp.int32)

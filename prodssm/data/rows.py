@@ -7,6 +7,9 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
+from prodssm._compilation import bucket
+from prodssm.data.series import Values
+
 SMALLEST_PADDED = 64
 
 
@@ -16,17 +19,17 @@ class Rows(eqx.Module):
     Both counts are traced and the arrays have one of few lengths, so that another number of rows triggers no recompilation.
     """
 
-    x: Float[Array, "n x"]
-    y: Float[Array, "n y"]
-    training: Int[Array, ""]
-    validation: Int[Array, ""]
+    x: Float[Values, "n x"]
+    y: Float[Values, "n y"]
+    training: Int[Values, ""]
+    validation: Int[Values, ""]
 
     @classmethod
     def padded(cls, x: Float[np.ndarray, "n x"], y: Float[np.ndarray, "n y"], validation: int = 0) -> "Rows":
         """All rows, the last `validation` of them to score and not to train on."""
         room, dtype = padded_length(len(x)) - len(x), jnp.result_type(float)
-        filled = (jnp.asarray(np.pad(part, ((0, room), (0, 0))), dtype) for part in (x, y))
-        return cls(*filled, *(jnp.asarray(np.int32(count)) for count in (len(x) - validation, validation)))
+        filled = (np.pad(part, ((0, room), (0, 0))).astype(dtype) for part in (x, y))
+        return cls(*filled, *(np.asarray(count, np.int32) for count in (len(x) - validation, validation)))
 
     def draw(self, size: int, *, key: PRNGKeyArray) -> tuple[Int[Array, " b"], Bool[Array, " b"]]:
         """A minibatch without replacement: row indices, and which of them are training rows rather than padding."""
@@ -39,5 +42,5 @@ class Rows(eqx.Module):
 
 
 def padded_length(count: int) -> int:
-    """The next power of two, from 64 on."""
-    return max(SMALLEST_PADDED, 1 << (count - 1).bit_length())
+    """The next bucket, from 64 on."""
+    return max(SMALLEST_PADDED, bucket(count))

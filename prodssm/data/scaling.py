@@ -9,58 +9,59 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from prodssm._validation import as_array, require_finite, require_number, values_of
-from prodssm.data.series import REGULAR_TOLERANCE, Series, require_regular, with_times
+from prodssm._validation import as_values, require_finite, require_number, values_of
+from prodssm.data.series import REGULAR_TOLERANCE, Series, Values, require_regular, with_times
 
-Values = TypeVar("Values", Array, np.ndarray)
+Columns = TypeVar("Columns", Array, np.ndarray, Values)
 
 
 class Standardiser(eqx.Module):
     """Columnwise affine map to zero mean and unit standard deviation, z = (y - mean) / scale, and its inverse.
 
-    A column that is constant up to rounding error keeps its scale. Fields are JAX arrays in JAX's precision (`fit`), or NumPy
-    arrays in double precision whatever JAX is set to (`fit_numpy`).
+    A column that is constant up to rounding error keeps its scale. Fields are NumPy arrays, in the precision of the columns
+    (`fit`) or in double precision whatever JAX is set to (`fit_double`).
     """
 
-    mean: Float[Array | np.ndarray, " y"]
-    scale: Float[Array | np.ndarray, " y"]
+    mean: Float[Values, " y"]
+    scale: Float[Values, " y"]
 
     @classmethod
-    def fit(cls, columns: Float[Array, "time y"]) -> "Standardiser":
-        """Estimate mean and scale from the observed values of each column, as JAX arrays of the columns' dtype."""
-        dtype = jnp.asarray(columns).dtype
-        return cls(*(jnp.asarray(part, dtype) for part in mean_and_scale(np.asarray(columns, dtype=float))))
+    def fit(cls, columns: Float[Values, "time y"]) -> "Standardiser":
+        """Estimate mean and scale from the observed values of each column, in the columns' precision."""
+        dtype = columns.dtype
+        return cls(*(np.asarray(part, dtype) for part in mean_and_scale(np.asarray(columns, dtype=float))))
 
     @classmethod
-    def fit_numpy(cls, columns: Float[np.ndarray, "n y"]) -> "Standardiser":
-        """Estimate mean and scale from the observed values of each column, as NumPy arrays in double precision."""
+    def fit_double(cls, columns: Float[np.ndarray, "n y"]) -> "Standardiser":
+        """Estimate mean and scale from the observed values of each column, in double precision."""
         return cls(*mean_and_scale(columns))
 
     @classmethod
     def identity(cls, size: int, dtype: Any = None) -> "Standardiser":
         """Return the identity map on `size` columns."""
-        return cls(jnp.zeros(size, dtype), jnp.ones(size, dtype))
+        dtype = jnp.result_type(float) if dtype is None else dtype
+        return cls(np.zeros(size, dtype), np.ones(size, dtype))
 
-    def transform(self, values: Float[Values, "*any y"]) -> Float[Values, "*any y"]:
+    def transform(self, values: Float[Columns, "*any y"]) -> Float[Columns, "*any y"]:
         """Standardise values."""
         return (values - self.mean) / self.scale
 
-    def inverse(self, values: Float[Values, "*any y"]) -> Float[Values, "*any y"]:
+    def inverse(self, values: Float[Columns, "*any y"]) -> Float[Columns, "*any y"]:
         """Map standardised values back to the scale of the data."""
         return values * self.scale + self.mean
 
-    def inverse_cov(self, cov: Float[Values, "*any y y"]) -> Float[Values, "*any y y"]:
+    def inverse_cov(self, cov: Float[Columns, "*any y y"]) -> Float[Columns, "*any y y"]:
         """Map covariances of standardised values back to the scale of the data."""
         return cov * self.scale[:, None] * self.scale[None, :]
 
-    def inverse_log_prob(self, log_prob: Array, observed: Array) -> Array:
+    def inverse_log_prob(self, log_prob: Columns, observed: Any) -> Columns:
         """Map log densities of standardised values to log densities of the data by the change of variables.
 
         Args:
             log_prob: Log density of each row.
             observed: Which coordinates of each row were observed, (..., y); only these contribute a Jacobian.
         """
-        return log_prob - (jnp.log(self.scale) * observed).sum(axis=-1)
+        return log_prob - (np.log(self.scale) * observed).sum(axis=-1)
 
 
 def mean_and_scale(columns: Float[np.ndarray, "n c"]) -> tuple[Float[np.ndarray, " c"], Float[np.ndarray, " c"]]:
@@ -103,7 +104,7 @@ class DataScaling:
         series: Sequence[Series],
         *,
         regular: bool,
-        standardise: Callable[[Float[Array, "time y"]], Standardiser] = Standardiser.fit,
+        standardise: Callable[[Float[np.ndarray, "time y"]], Standardiser] = Standardiser.fit,
     ) -> "DataScaling":
         """Estimate the scaling from series.
 
@@ -113,12 +114,12 @@ class DataScaling:
             standardise: The scaling of the outputs from all observations, (time, y); a likelihood may have its own rule.
         """
         dtype = jnp.result_type(float)  # that of the weights
-        controls = [each.u.astype(dtype) for each in series if each.u is not None]
-        y = standardise(jnp.concatenate([each.y.astype(dtype) for each in series]))
+        controls = [np.asarray(each.u, dtype) for each in series if each.u is not None]
+        y = standardise(np.concatenate([np.asarray(each.y, dtype) for each in series]))
         _require_representable_variance(y.scale)
         return cls(
             y=y,
-            u=Standardiser.fit(jnp.concatenate(controls)) if controls else None,
+            u=Standardiser.fit(np.concatenate(controls)) if controls else None,
             time_step=float(np.median(np.concatenate([np.asarray(each.dt[:-1]) for each in series]))),
             regular=regular,
         )
@@ -157,11 +158,11 @@ class DataScaling:
         if (u is None) != (self.u is None):
             raise ValueError(f"u must {'be given' if u is None else 'not be given'}, as in fit")
 
-    def transform_controls(self, u: Any) -> Float[Array, "time u"]:
+    def transform_controls(self, u: Any) -> Float[Values, "time u"]:
         """Validate and standardise control inputs, (time, u)."""
         if self.u is None:
             raise ValueError("u must not be given, as in fit")
-        u = as_array("u", u, ndim=2)
+        u = as_values("u", u, ndim=2)
         if u.shape[1] != self.controls:
             raise ValueError(f"u must have {self.controls} columns like that of fit, got {u.shape[1]}")
         require_finite("u", u)
@@ -178,16 +179,16 @@ class DataScaling:
             raise ValueError(f"dt={dt} needs residual=True: only a residual transition scales with the time step")
         return dt / self.time_step
 
-    def transform_time_steps(self, dt: Any) -> Float[Array, " time"]:
+    def transform_time_steps(self, dt: Any) -> Float[Values, " time"]:
         """Validate a vector of time steps and divide it by `time_step`."""
-        dt = as_array("dt", dt, ndim=1)
+        dt = as_values("dt", dt, ndim=1)
         values = values_of(dt)
         if values is not None and (values <= 0).any():
             raise ValueError(f"dt must be positive, got {values.min()}")
         return dt / self.time_step
 
 
-def _require_representable_variance(scale: Float[Array | np.ndarray, " y"]) -> None:
+def _require_representable_variance(scale: Float[Values, " y"]) -> None:
     """Raise unless the squares of all scales, hence all variances in the units of the data, are normal floats."""
     limits = np.finfo(scale.dtype)
     with np.errstate(over="ignore", under="ignore"):

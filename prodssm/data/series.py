@@ -6,35 +6,55 @@ from typing import Any, TypeVar
 
 import equinox as eqx
 import jax
+import jax.core
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
-from prodssm._validation import as_array, require_finite, unmasked, values_of
+from prodssm._compilation import bucket, pad
+from prodssm._validation import as_values, require_finite, unmasked, values_of
 
 ROUNDING_TOLERANCE = 1e-3  # rounding error of a column that is tolerated without a warning, relative to its range
 REGULAR_TOLERANCE = 1e-3  # relative deviation of a time step up to which sampling counts as regular
 
 SeriesT = TypeVar("SeriesT", bound="Series")
+Values = Array | np.ndarray
 
 
 class Record(eqx.Module):
     """The arrays that a recursion scans over: observation, control input and time to the next observation.
 
     May have a leading batch axis.
+
+    Attributes:
+        y: Observations; NaN is missing.
+        u: Control inputs, or `None`.
+        dt: Time steps.
+        length: Number of time steps before padding, a traced count so that another length triggers no recompilation; `None` if
+            nothing is padded.
     """
 
-    y: Float[Array, "*batch time y"]
-    u: Float[Array, "*batch time u"] | None
-    dt: Float[Array, "*batch time"]
+    y: Float[Values, "*batch time y"]
+    u: Float[Values, "*batch time u"] | None
+    dt: Float[Values, "*batch time"]
+    length: Int[Values, "*batch"] | None = None
 
-    def __getitem__(self, index: Any) -> "Record":
-        """Index the leading axis of all arrays: time steps, or members of a batch."""
-        return Record(self.y[index], None if self.u is None else self.u[index], self.dt[index])
+    @property
+    def last(self) -> Int[Array, "*batch"]:
+        """Index of the last time step before padding."""
+        return jnp.asarray(self.dt.shape[-1] if self.length is None else self.length, jnp.int32) - 1
+
+    def padded(self, to: int | None = None) -> "Record":
+        """The record padded with time steps without observations, to the next bucket by default."""
+        count = self.dt.shape[0]
+        to = bucket(count) if to is None else to
+        u = None if self.u is None else pad(np.asarray(self.u), to)
+        y, dt = pad(np.asarray(self.y), to, np.nan), pad(np.asarray(self.dt), to, 1.0)
+        return Record(y, u, dt, np.asarray(count, np.int32))
 
 
 class Series(eqx.Module):
-    """One time series of observations and control inputs.
+    """One time series of observations and control inputs, as arrays of NumPy in JAX's precision.
 
     Attributes:
         y: Observations, (time, y); NaN marks a missing value, coordinate by coordinate.
@@ -47,13 +67,13 @@ class Series(eqx.Module):
         (3, 1)
     """
 
-    y: Float[Array, "time y"]
-    u: Float[Array, "time u"] | None
-    time: Float[Array, " time"] | None
-    dt: Float[Array, " time"]
+    y: Float[Values, "time y"]
+    u: Float[Values, "time u"] | None
+    time: Float[Values, " time"] | None
+    dt: Float[Values, " time"]
 
     def __init__(self, y: Any, u: Any = None, time: Any = None):
-        """Validate and convert to JAX arrays; a vector is a single column."""
+        """Validate and convert; a vector is a single column."""
         y, u = unmasked(y), unmasked(u)
         self.y = _columns("y", y)
         length = self.y.shape[0]
@@ -68,7 +88,7 @@ class Series(eqx.Module):
         _warn_of_rounding("y", y, self.y)
         _warn_of_rounding("u", u, self.u)
         if time is None:
-            self.time, self.dt = None, jnp.ones(length, self.y.dtype)
+            self.time, self.dt = None, np.ones(length, self.y.dtype)
         else:
             self.time, self.dt = _stamps_and_steps(time, length, self.y.dtype)
 
@@ -88,7 +108,7 @@ class Series(eqx.Module):
         return found if self.time is None else with_times(found, self.time[steps], _repeat_last(self.dt[steps][:-1]))
 
 
-def with_times(series: SeriesT, time: Float[Array, " time"], dt: Float[Array, " time"]) -> SeriesT:
+def with_times(series: SeriesT, time: Float[Values, " time"], dt: Float[Values, " time"]) -> SeriesT:
     """Replace the time stamps and the time steps, where the steps are more precise than differences of the stamps."""
     since_first = time - time[0]
     return eqx.tree_at(lambda s: (s.time, s.dt), series, (since_first, dt), is_leaf=lambda leaf: leaf is None)
@@ -123,22 +143,21 @@ def as_series_list(data: Any) -> list[Series]:
 
 
 def stack_records(series: Sequence[Series]) -> Record:
-    """Stack series of unequal length along a leading batch axis.
+    """Stack series of unequal length along a leading batch axis, both axes padded to a bucket.
 
-    Shorter series are padded with time steps without observations. These have no log evidence and leave the filtered beliefs
-    before them unchanged.
+    Padding has no observations, hence no log evidence, and leaves the filtered beliefs before it unchanged.
     """
-    longest = max(len(each) for each in series)
-
-    def pad(array: Array, fill: float) -> Array:
-        rows = [(0, longest - array.shape[0]), *[(0, 0)] * (array.ndim - 1)]
-        return jnp.pad(array, rows, constant_values=fill)
-
-    records = [each.record for each in series]
-    y = jnp.stack([pad(each.y, jnp.nan) for each in records])
-    dt = jnp.stack([pad(each.dt, 1.0) for each in records])
-    controls = [each.u for each in records if each.u is not None]
-    return Record(y, jnp.stack([pad(u, 0.0) for u in controls]) if controls else None, dt)
+    longest = bucket(max(len(each) for each in series))
+    records = [each.record.padded(longest) for each in series]
+    empty = bucket(len(records)) - len(records)
+    first = records[0]
+    nothing = Record(
+        np.full_like(first.y, np.nan),
+        None if first.u is None else np.zeros_like(first.u),
+        np.ones_like(first.dt),
+        np.asarray(0, np.int32),
+    )
+    return jax.tree.map(lambda *parts: np.stack(parts), *records, *[nothing] * empty)
 
 
 # ---------------------------------------------------------------- validation
@@ -162,8 +181,8 @@ def require_regular(series: Series, step: float | None = None) -> None:
         )
 
 
-def _columns(name: str, values: Any) -> Array:
-    array = as_array(name, values, ndim=1 if np.ndim(values) == 1 else 2)
+def _columns(name: str, values: Any) -> Values:
+    array = as_values(name, values, ndim=1 if np.ndim(values) == 1 else 2)
     return array[:, None] if array.ndim == 1 else array
 
 
@@ -180,14 +199,14 @@ def _is_row(value: Any) -> bool:
     return np.isscalar(value) or (isinstance(value, list | tuple) and len(value) > 0 and all(map(np.isscalar, value)))
 
 
-def _stamps_and_steps(time: Any, length: int, dtype: Any) -> tuple[Float[Array, " time"], Float[Array, " time"]]:
+def _stamps_and_steps(time: Any, length: int, dtype: Any) -> tuple[Float[Values, " time"], Float[Values, " time"]]:
     """Validated time stamps, shifted to start at zero, and the time steps between them."""
     if not isinstance(time, jax.Array) and np.asarray(time).dtype.kind in "mM":
         raise TypeError(
             "time must be numbers, got dates; give (time - time[0]) / np.timedelta64(1, 's'), "
             "or convert a data frame with prodssm.frames.series_of"
         )
-    given = as_array("time", time, ndim=1)
+    given = as_values("time", time, ndim=1)
     if given.shape[0] != length:
         raise ValueError(f"time must have {length} entries, one per observation, got {given.shape[0]}")
     require_finite("time", given)
@@ -198,23 +217,23 @@ def _stamps_and_steps(time: Any, length: int, dtype: Any) -> tuple[Float[Array, 
     if values is not None and (values <= 0).any():
         at, given = int(np.argmax(values <= 0)), np.asarray(time)
         raise ValueError(f"time must increase, got {given[at]} followed by {given[at + 1]} at index {at}")
-    dt = _repeat_last(as_array("time", steps, ndim=1).astype(dtype))
-    return as_array("time", stamps, ndim=1).astype(dtype), dt
+    dt = _repeat_last(as_values("time", steps, ndim=1).astype(dtype))
+    return as_values("time", stamps, ndim=1).astype(dtype), dt
 
 
 def _since_first(time: Any) -> Any:
     """Time stamps minus the first one, in the given precision: float32 has a resolution of two minutes in Unix time."""
-    stamps = time if isinstance(time, jax.Array) else np.asarray(time)
+    stamps = time if isinstance(time, jax.core.Tracer) else np.asarray(time)
     signed = stamps.astype(np.int64) if stamps.dtype.kind in "ub" else stamps
     return signed - signed[0]
 
 
-def _repeat_last(steps: Float[Array, " moves"]) -> Float[Array, " time"]:
+def _repeat_last(steps: Float[Values, " moves"]) -> Float[Values, " time"]:
     """Time steps, with the last one repeated for the step after the last observation."""
-    return jnp.concatenate([steps, steps[-1:]])
+    return jnp.concatenate([steps, steps[-1:]]) if isinstance(steps, jax.core.Tracer) else np.append(steps, steps[-1:])
 
 
-def _require_observations(y: Array) -> None:
+def _require_observations(y: Values) -> None:
     values = values_of(y)
     if values is None:
         return
@@ -226,7 +245,7 @@ def _require_observations(y: Array) -> None:
         raise ValueError(f"y must have observations of every output, output {int(np.argmax(empty))} has none; leave it out")
 
 
-def _warn_of_rounding(name: str, given: Any, kept: Array | None) -> None:
+def _warn_of_rounding(name: str, given: Any, kept: Values | None) -> None:
     """Warn if conversion to float32 loses a noticeable part of the variation of a column."""
     if kept is None or isinstance(given, jax.Array) or jnp.finfo(kept.dtype).bits == 64:
         return

@@ -3,7 +3,6 @@
 from typing import Any, NamedTuple
 
 import equinox as eqx
-import jax.numpy as jnp
 import numpy as np
 
 from prodssm._validation import require_number
@@ -56,7 +55,9 @@ class Split(NamedTuple):
 
 def _without(series: Series, begin: int, end: int) -> Series:
     """Mark the observations from `begin` to `end` (exclusive) as missing."""
-    return eqx.tree_at(lambda s: s.y, series, series.y.at[begin:end].set(jnp.nan))
+    y = np.array(series.y)
+    y[begin:end] = np.nan
+    return eqx.tree_at(lambda s: s.y, series, y)
 
 
 def _bounds(steps: slice, length: int) -> tuple[int, int]:

@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
 from prodssm.beliefs.mixture import mixture_log_prob, mixture_moments, mixture_quantile
+from prodssm.data.series import Values
 from prodssm.estimators.results import Decomposition, Prediction, StreamStep, Transition
 from prodssm.models.filtering import Beliefs
 
@@ -28,14 +28,14 @@ class EnsemblePrediction(Prediction):
 
     members: tuple[Prediction, ...] = field(repr=False)
 
-    def quantile(self, probability: float) -> Float[Array, "steps y"]:
+    def quantile(self, probability: float) -> Float[Values, "steps y"]:
         """Marginal quantiles of the mixture, output by output."""
         means, stds = (stacked([getattr(each, part) for each in self.members]) for part in ("mean", "std"))
-        return jnp.asarray(mixture_quantile(probability, means, stds))
+        return mixture_quantile(probability, means, stds).astype(self.mean.dtype)
 
-    def log_prob(self, y: Any) -> Float[Array, " steps"]:
+    def log_prob(self, y: Any) -> Float[Values, " steps"]:
         """Log density of outcomes, (steps, y), under the mixture, step by step; NaN is missing."""
-        return jnp.asarray(mixture_log_prob(stacked([each.log_prob(y) for each in self.members])))
+        return mixture_log_prob(stacked([each.log_prob(y) for each in self.members])).astype(self.mean.dtype)
 
 
 def mix_predictions(
@@ -57,7 +57,8 @@ def mix_predictions(
     first = members[0]
     parts = partial(_decompose, members, means, cov, measurement, tuple(modes))
     states = first.state_mean, first.state_cov
-    return EnsemblePrediction(jnp.asarray(mean), jnp.asarray(cov), *states, parts, first.layout, members=tuple(members))
+    mean, cov = (part.astype(first.mean.dtype) for part in (mean, cov))
+    return EnsemblePrediction(mean, cov, *states, parts, first.layout, members=tuple(members))
 
 
 def _decompose(
@@ -78,11 +79,13 @@ def mix_beliefs(members: Sequence[Beliefs], *, same_states: bool) -> Beliefs:
     """The evidence of the mixture; its states if all members have the same ones, else those of the first member."""
     if len(members) == 1:
         return members[0]
-    evidence = jnp.asarray(mixture_log_prob(stacked([each.log_evidence for each in members])))
+    first, dtype = members[0], members[0].mean.dtype
+    evidence = mixture_log_prob(stacked([each.log_evidence for each in members])).astype(dtype)
     if not same_states:
-        return Beliefs(members[0].mean, members[0].cov, evidence, members[0].weights)
-    mean, cov = mixture_moments(*(stacked([getattr(each, part) for each in members]) for part in ("mean", "cov")))
-    return Beliefs(jnp.asarray(mean), jnp.asarray(cov), evidence)
+        return Beliefs(first.mean, first.cov, evidence, first.weights)
+    moments = mixture_moments(*(stacked([getattr(each, part) for each in members]) for part in ("mean", "cov")))
+    mean, cov = (part.astype(dtype) for part in moments)
+    return Beliefs(mean, cov, evidence)
 
 
 def mix_transitions(members: Sequence[Transition]) -> Transition:
@@ -90,7 +93,8 @@ def mix_transitions(members: Sequence[Transition]) -> Transition:
     if len(members) == 1:
         return members[0]
     means, variances = (stacked([getattr(each, part) for each in members]) for part in ("mean", "var"))
-    return Transition(jnp.asarray(means.mean(axis=0)), jnp.asarray(variances.mean(axis=0) + means.var(axis=0)))
+    moments = means.mean(axis=0), variances.mean(axis=0) + means.var(axis=0)
+    return Transition(*(part.astype(members[0].mean.dtype) for part in moments))
 
 
 def mix_stream_steps(members: Sequence[StreamStep], *, same_states: bool) -> StreamStep:
@@ -103,7 +107,7 @@ def mix_stream_steps(members: Sequence[StreamStep], *, same_states: bool) -> Str
     states: Any = (first.state_mean, first.state_cov)
     if same_states:
         states = (part[0] for part in mixture_moments(parts["state_mean"], parts["state_cov"]))
-    return StreamStep(*map(jnp.asarray, (mean, cov, *states)))
+    return StreamStep(*(np.asarray(part, first.mean.dtype) for part in (mean, cov, *states)))
 
 
 def stacked(arrays: Sequence[Any]) -> np.ndarray:

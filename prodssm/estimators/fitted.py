@@ -5,18 +5,18 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 from jaxtyping import Array
 
+from prodssm._compilation import bucket, compiled, pad
 from prodssm._validation import require_answer
-from prodssm.beliefs.gaussian import Gaussian
+from prodssm.beliefs.gaussian import Belief, Gaussian
 from prodssm.data.frames import Layout
 from prodssm.data.scaling import DataScaling, Standardiser
-from prodssm.data.series import Series, first_steps
+from prodssm.data.series import Series, Values, first_steps
 from prodssm.estimators.results import Decomposition, Prediction, Stream, StreamStep, Transition
 from prodssm.methods.base import Method
 from prodssm.methods.moments import Moments
@@ -64,7 +64,7 @@ class FittedModel:
     def infer(self, function: Callable[..., Beliefs], series: Series) -> Beliefs:
         """Filtered or smoothed beliefs, in the units of the data."""
         found = function(self.ssm, self.scaling.transform_series(series), self.method)
-        log_evidence = self.scaling.y.inverse_log_prob(found.log_evidence, ~jnp.isnan(series.y))
+        log_evidence = self.scaling.y.inverse_log_prob(found.log_evidence, ~np.isnan(series.y))
         return Beliefs(*self._state_moments(found.mean, found.cov), log_evidence, found.weights)
 
     def forecast(self, series: Series, steps: int, u: Any, dt: Any) -> Prediction:
@@ -88,18 +88,21 @@ class FittedModel:
         parts = (found.epistemic, found.aleatoric, found.measurement)
         return Decomposition(*(np.asarray(part, float) * square for part in parts))
 
-    def transition(self, x: Array, u: Any) -> Transition:
+    def transition(self, x: np.ndarray, u: Any) -> Transition:
         """Belief about the next state f(x, w), or x + f(x, w) for a residual model, without process noise."""
         scaling = self.state_scaling
         states = scaling.transform(x.astype(scaling.mean.dtype))
         controls = None if u is None else self.scaling.transform_controls(u)
         if controls is not None and len(controls) != len(states):
             raise ValueError(f"u must have {len(states)} rows like x, got {len(controls)}")
-        mean, var = _transition(self.recursion, states, controls)
+        room = bucket(len(states))
+        controls = None if controls is None else pad(np.asarray(controls), room)
+        found = _transition(self.recursion, pad(np.asarray(states), room), controls)
+        mean, var = (np.asarray(part)[: len(states)] for part in found)
         require_answer("the next state", mean, var)
-        return Transition(scaling.inverse(mean), var * scaling.scale[None, :] ** 2)
+        return Transition(scaling.inverse(mean), var * scaling.scale**2)
 
-    def simulate(self, steps: int, key: Any, u: Any, dt: Any) -> tuple[Array, Array]:
+    def simulate(self, steps: int, key: Any, u: Any, dt: Any) -> tuple[Values, Values]:
         """States and observations drawn from the model."""
         u, dt = self.transform_future(u, dt)
         states, y = simulate(self.ssm, steps, key=key, u=u, dt=dt)
@@ -118,7 +121,7 @@ class FittedModel:
 
     def start(self) -> Stream:
         """A stream before its first observation."""
-        return Stream(self.ssm.initial_belief(), jnp.asarray(0))
+        return Stream(_initial_belief(self.ssm), np.asarray(0, np.int32))
 
     def step(self, stream: Stream, y: np.ndarray, u: np.ndarray | None, dt: np.ndarray) -> tuple[Stream, StreamStep]:
         """The stream after one observation, and what is known then."""
@@ -134,11 +137,16 @@ class FittedModel:
             None if dt is None else self.scaling.transform_time_steps(dt)
         )
 
-    def _state_moments(self, mean: Array, cov: Array) -> tuple[Array, Array]:
+    def _state_moments(self, mean: Values, cov: Values) -> tuple[Values, Values]:
         return self.state_scaling.inverse(mean), self.state_scaling.inverse_cov(cov)
 
 
-@eqx.filter_jit
+@compiled
+def _initial_belief(model: StateSpaceModel) -> Belief:
+    return model.initial_belief()
+
+
+@compiled
 def _transition(recursion: Recursion, states: Array, controls: Array | None) -> tuple[Array, Array]:
     model = recursion.model
     network = model.transition.at_mean() if model.weights == "point" else model.transition
@@ -152,7 +160,7 @@ def _transition(recursion: Recursion, states: Array, controls: Array | None) -> 
     return jax.vmap(at)(states, controls) if controls is not None else jax.vmap(lambda x: at(x, None))(states)
 
 
-@eqx.filter_jit
+@compiled
 def _stream_step(recursion: Recursion, y_scaling, u_scaling, x_scaling, stream: Stream, y, u, dt) -> tuple[Stream, tuple]:
     control = None if u is None else u_scaling.transform(u)
     filtered, _ = recursion.update(stream.belief, y_scaling.transform(y), stream.count)

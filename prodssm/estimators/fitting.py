@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 
@@ -66,7 +65,7 @@ class MemberFit:
 
     def run(self, split: Split, seed: int) -> tuple[StateSpaceModel, History]:
         """Train one member from this seed."""
-        columns = jnp.concatenate([each.y for each in split.training])
+        columns = np.concatenate([each.y for each in split.training])
         model = random_model(self.architecture, columns, self.scaling.controls, self.likelihood, key=jr.key(seed))
         self._require_memory(model, split.training)
         recipe = self.recipe
@@ -126,8 +125,11 @@ def fit_members(fit: MemberFit, series: list[Series], validation_data: Any, seed
 
 
 def warn_of_training(history: History) -> None:
-    """Warn if training ended before it learned anything, or diverged."""
+    """Warn if training was interrupted or diverged."""
     if not history.iterations:
         warnings.warn("interrupted before anything was learned: this is the untrained model", UserWarning, stacklevel=3)
+    elif history.interrupted:
+        done = history.iterations[-1]
+        warnings.warn(f"interrupted after {done} iterations: the best model so far is kept", UserWarning, stacklevel=3)
     elif history.diverged:
         warnings.warn(f"training: {history.stop_reason}; try a smaller learning_rate", UserWarning, stacklevel=3)

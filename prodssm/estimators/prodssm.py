@@ -6,15 +6,13 @@ from collections.abc import Callable, Sequence
 from functools import partial, reduce
 from typing import Any
 
-import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-from jaxtyping import Array
 
-from prodssm._validation import as_array, plain, require_finite, require_integer, require_key
+from prodssm._validation import as_values, plain, require_finite, require_integer, require_key
 from prodssm.data.frames import Layout, from_frames, layout_of, values_from
 from prodssm.data.scaling import DataScaling
-from prodssm.data.series import Series, as_series_list
+from prodssm.data.series import Series, Values, as_series_list
 from prodssm.estimators.ensemble import mix_beliefs, mix_predictions, mix_transitions, stacked
 from prodssm.estimators.fitted import FittedModel
 from prodssm.estimators.fitting import MemberFit, fit_members, warn_of_training
@@ -66,7 +64,8 @@ class ProDSSM(Streaming, NestedParameters):
         members_: The trained models, each a `FittedModel`.
         ssm_: The `StateSpaceModel` of the first of them, in standardised units.
         history_: What training recorded, member after member.
-        check_: A check of the Gaussian assumption on the training data; None if the model was loaded from a file.
+        check_: A check of the Gaussian assumption on the training data; None if training was interrupted, or if the model was
+            loaded from a file.
         scaling_: The scaling of the data.
         layout_: The columns of the data frame that it was fitted to; None if it was none.
         output_names_: Names of the outputs: its columns, else y0, y1, ...
@@ -144,7 +143,9 @@ class ProDSSM(Streaming, NestedParameters):
         fit = MemberFit(architecture, likelihood, recipe, method, self.scaling_, checkpoint, self.progress, self.layout_)
         self.members_ = fit_members(fit, series, validation_data, seeds=range(seed, seed + self.n_estimators))
         warn_of_training(self.history_)
-        self._check_gaussian(series)
+        self.check_: GaussianCheck | None = None
+        if not self.history_.interrupted:  # whoever interrupts does not want to wait for another compilation
+            self._check_gaussian(series)
         return self
 
     def _architecture(self, y_size: int) -> Architecture:
@@ -181,7 +182,7 @@ class ProDSSM(Streaming, NestedParameters):
         """A small check of the Gaussian assumption; a disagreement is a warning."""
         longest = max(series, key=len)
         steps = min(CHECK_STEPS, len(longest) // 2)
-        self.check_: GaussianCheck | None = self.members_[0].check(longest, max(steps, 1), CHECK_SAMPLES)
+        self.check_ = self.members_[0].check(longest, max(steps, 1), CHECK_SAMPLES)
         if not self.check_.holds:
             warnings.warn(self.check_.verdict, UserWarning, stacklevel=3)
 
@@ -228,7 +229,7 @@ class ProDSSM(Streaming, NestedParameters):
         For a residual model it is x + f(x, w), one typical time step later. With several models as for `filter`.
         """
         self._require_fit()
-        x = as_array("x", x, ndim=2)
+        x = as_values("x", x, ndim=2)
         if x.shape[1] != self.ssm_.x_size:
             raise ValueError(f"x must have {self.ssm_.x_size} columns, one per state, got shape {x.shape}")
         require_finite("x", x)
@@ -237,7 +238,7 @@ class ProDSSM(Streaming, NestedParameters):
         chosen = self.members_ if self.ssm_.emission is None else self.members_[:1]
         return mix_transitions([member.transition(x, u) for member in chosen])
 
-    def simulate(self, steps: int, key: Any, u: Any = None, dt: Any = None) -> tuple[Array, Array]:
+    def simulate(self, steps: int, key: Any, u: Any = None, dt: Any = None) -> tuple[Values, Values]:
         """States (steps, x) and observations (steps, y) drawn from the model, or from a random one of several."""
         self._require_fit()
         require_key("key", key)
@@ -252,7 +253,7 @@ class ProDSSM(Streaming, NestedParameters):
         total, count = 0.0, 0
         for series in self._series(data):
             total += float(self.filter(series).log_evidence[1:].sum())
-            count += int((~jnp.isnan(series.y[1:])).sum())
+            count += int((~np.isnan(series.y[1:])).sum())
         if not count:
             raise ValueError("data must have observations after the first of a series, to be scored")
         return total / count

@@ -18,6 +18,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from prodssm._validation import plain, require_integer
+from prodssm.beliefs.gaussian import gaussian_log_probs
 from prodssm.beliefs.mixture import mixture_log_prob, mixture_moments
 from prodssm.data.rows import Rows
 from prodssm.data.scaling import Standardiser
@@ -32,7 +33,7 @@ from prodssm.estimators.selection import (
 from prodssm.methods.base import Method, require_weight_mode
 from prodssm.methods.moments import Moments
 from prodssm.models.likelihoods.base import Likelihood
-from prodssm.models.regression import ROWS_PER_CHUNK, LayerStack, gaussian_log_probs, predict_rows
+from prodssm.models.regression import ROWS_PER_CHUNK, LayerStack, predict_rows
 from prodssm.models.state_space import StateSpaceModel
 from prodssm.networks.activations import find_activation
 from prodssm.training.history import History, StopReason
@@ -165,7 +166,10 @@ class DeepStochasticRegressor(RegressorMixin, NestedParameters):
         history = reduce(History.followed_by, (trial.history for trials in members for trial in trials))
         self.history_ = replace(history, stop_reason=stopped or history.stop_reason)
         self.n_iter_ = sum(self.history_.iterations[-1:])
-        if self.history_.diverged:
+        if stopped is not None:
+            done, whole = len(members), self.n_estimators
+            warnings.warn(f"interrupted: {done} of {whole} models are kept", UserWarning, stacklevel=2)
+        elif self.history_.diverged:
             warnings.warn(f"training: {self.history_.stop_reason}; try a smaller learning_rate", UserWarning, stacklevel=2)
         self.ssms_ = tuple(trials[-1].model for trials in members)
         return self
@@ -178,7 +182,7 @@ class DeepStochasticRegressor(RegressorMixin, NestedParameters):
         X, y = validate_data(self, X, y, dtype=np.float64, multi_output=True, y_numeric=True)
         recipe = self._rows_recipe(len(X))
         self._y_ndim, targets = y.ndim, _targets(y)
-        self._x_scaling, self._y_scaling = Standardiser.fit_numpy(X), Standardiser.fit_numpy(targets)
+        self._x_scaling, self._y_scaling = Standardiser.fit_double(X), Standardiser.fit_double(targets)
         self._seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         self._stack = LayerStack(plain(self.steps), self._checked_method())
         order = np.random.default_rng(self._seed).permutation(len(X))
@@ -230,7 +234,7 @@ class DeepStochasticRegressor(RegressorMixin, NestedParameters):
 
     def _initial_model(self, x: np.ndarray, y: np.ndarray, *, key: PRNGKeyArray) -> StateSpaceModel:
         parts = self._y_scaling.mean, self._y_scaling.scale
-        scaling = Standardiser(*(jnp.asarray(part, jnp.result_type(float)) for part in parts))
+        scaling = Standardiser(*(np.asarray(part, jnp.result_type(float)) for part in parts))
         likelihood = self._checked_likelihood().for_data(scaling)
         sizes = plain(self.hidden), plain(self.noise_hidden)
         return regression_model(*sizes, self.activation, self.weights, likelihood, x, y, key=key)
@@ -325,7 +329,7 @@ def _in_chunks(function: Callable[..., Any], *columns: np.ndarray) -> Any:
     room = -count % ROWS_PER_CHUNK
     full = [np.pad(each.astype(dtype), ((0, room), *((0, 0),) * (each.ndim - 1)), mode="edge") for each in columns]
     starts = range(0, count, ROWS_PER_CHUNK)
-    found = [function(*(jnp.asarray(each[n : n + ROWS_PER_CHUNK]) for each in full)) for n in starts]
+    found = [function(*(each[n : n + ROWS_PER_CHUNK] for each in full)) for n in starts]
     return jax.tree.map(lambda *parts: np.concatenate([np.asarray(part, float) for part in parts])[:count], *found)
 
 

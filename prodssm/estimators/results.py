@@ -6,16 +6,14 @@ from statistics import NormalDist
 from typing import Any
 
 import equinox as eqx
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
-from prodssm._validation import as_array, require_probability, require_shape
-from prodssm.beliefs.gaussian import Gaussian
-from prodssm.beliefs.linalg import safe_sqrt
+from prodssm._compilation import bucket, pad
+from prodssm._validation import as_values, require_probability, require_shape
+from prodssm.beliefs.gaussian import gaussian_log_probs, standard_deviations
 from prodssm.data.frames import Layout, from_frames, to_frame
-from prodssm.data.series import Series
+from prodssm.data.series import Series, Values
 
 
 @dataclass(frozen=True)
@@ -45,10 +43,10 @@ class Prediction:
         layout: The columns of the data frame that the model was fitted to, if it was one.
     """
 
-    mean: Float[Array, "steps y"]
-    cov: Float[Array, "steps y y"]
-    state_mean: Float[Array, "steps x"]
-    state_cov: Float[Array, "steps x x"]
+    mean: Float[Values, "steps y"]
+    cov: Float[Values, "steps y y"]
+    state_mean: Float[Values, "steps x"]
+    state_cov: Float[Values, "steps x x"]
     _decompose: Callable[[], Decomposition] = field(repr=False)
     layout: Layout | None = field(default=None, repr=False)
 
@@ -58,21 +56,21 @@ class Prediction:
         return output_names(self.layout, self.mean.shape[1])
 
     @property
-    def std(self) -> Float[Array, "steps y"]:
+    def std(self) -> Float[Values, "steps y"]:
         """Standard deviations, step by output."""
-        return safe_sqrt(jnp.diagonal(self.cov, axis1=1, axis2=2))
+        return standard_deviations(self.cov)
 
-    def quantile(self, probability: float) -> Float[Array, "steps y"]:
+    def quantile(self, probability: float) -> Float[Values, "steps y"]:
         """Marginal quantiles, output by output."""
         require_probability(probability)
         return self.mean + NormalDist().inv_cdf(float(probability)) * self.std
 
-    def interval(self, probability: float = 0.95) -> tuple[Float[Array, "steps y"], Float[Array, "steps y"]]:
+    def interval(self, probability: float = 0.95) -> tuple[Float[Values, "steps y"], Float[Values, "steps y"]]:
         """Lower and upper ends of central intervals, output by output."""
         require_probability(probability)
         return self.quantile((1 - probability) / 2), self.quantile((1 + probability) / 2)
 
-    def log_prob(self, y: Any) -> Float[Array, " steps"]:
+    def log_prob(self, y: Any) -> Float[Values, " steps"]:
         """Log density of outcomes, step by step.
 
         Args:
@@ -80,13 +78,15 @@ class Prediction:
                 counts as 0.
         """
         y = from_frames(y, self.layout)
-        y = as_array("y", y.y if isinstance(y, Series) else y, ndim=2).astype(self.mean.dtype)
+        y = as_values("y", y.y if isinstance(y, Series) else y, ndim=2).astype(self.mean.dtype)
         require_shape("y", y, self.mean.shape)
-        if np.isinf(np.asarray(y)).any():
+        if np.isinf(y).any():
             raise ValueError("y must be finite or NaN (missing), got an infinite value")
         if not (np.asarray(self.std) > 0).all():
             raise ValueError("only forecasts with a positive variance have a density; this one has a zero variance")
-        return jax.vmap(lambda mean, cov, row: Gaussian(mean, cov).log_prob(row))(self.mean, self.cov, y)
+        room = bucket(len(y))
+        mean, cov = (pad(np.asarray(part), room, 1.0) for part in (self.mean, self.cov))
+        return np.asarray(gaussian_log_probs(mean, cov, pad(y, room, np.nan)))[: len(y)]
 
     def decompose(self) -> Decomposition:
         """Epistemic, aleatoric and measurement variance, by the law of total variance over global weights."""
@@ -108,30 +108,30 @@ class Prediction:
 class Transition:
     """Belief about f(x, w) at given states under the learned weights, without process noise."""
 
-    mean: Float[Array, "n x"]
-    var: Float[Array, "n x"]
+    mean: Float[Values, "n x"]
+    var: Float[Values, "n x"]
 
     @property
-    def std(self) -> Float[Array, "n x"]:
+    def std(self) -> Float[Values, "n x"]:
         """Standard deviations, state by state."""
-        return jnp.sqrt(self.var)
+        return np.sqrt(self.var)
 
 
 class Stream(eqx.Module):
     """The state of a stream: the belief before the next observation, and the number of observations so far."""
 
     belief: Any
-    count: Array
+    count: Any
 
 
 @dataclass(frozen=True)
 class StreamStep:
     """What a stream knows after one observation: the filtered state, and the prediction of the next observation."""
 
-    mean: Float[Array, " y"]
-    cov: Float[Array, "y y"]
-    state_mean: Float[Array, " x"]
-    state_cov: Float[Array, "x x"]
+    mean: Float[Values, " y"]
+    cov: Float[Values, "y y"]
+    state_mean: Float[Values, " x"]
+    state_cov: Float[Values, "x x"]
 
 
 def output_names(layout: Layout | None, count: int) -> tuple[str, ...]:

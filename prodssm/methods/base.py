@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from prodssm._compilation import compiled
 from prodssm._validation import (
     as_array,
     require_covariance,
@@ -165,7 +166,7 @@ def _time_step(dt: Any, residual: bool, dtype: Any) -> Array:
     return jnp.asarray(dt, dtype)
 
 
-@eqx.filter_jit
+@compiled
 def _channel(network, belief, control, dt, method, weights, residual) -> Channel:
     if weights == "point":
         network = network.at_mean()

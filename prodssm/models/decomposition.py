@@ -7,23 +7,24 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from prodssm.data.series import Record
+from prodssm._compilation import compiled
+from prodssm.data.series import Record, Values
 from prodssm.methods.moments import Moments
 from prodssm.methods.replicas import initial_replica_cov, output_replica_cov, propagate_replicas
-from prodssm.models.filtering import Recursion, last_filtered
-from prodssm.models.forecasting import future_times
+from prodssm.models.filtering import Recursion
+from prodssm.models.forecasting import forecast_from
 from prodssm.models.state_space import StateSpaceModel
 
 
 class VarianceParts(eqx.Module):
     """Parts of the variance of forecast observations, step by output; they add up to it."""
 
-    epistemic: Float[Array, "steps y"]
-    aleatoric: Float[Array, "steps y"]
-    measurement: Float[Array, "steps y"]
+    epistemic: Float[Values, "steps y"]
+    aleatoric: Float[Values, "steps y"]
+    measurement: Float[Values, "steps y"]
 
 
-def decompose(recursion: Recursion, record: Record, u: Array | None, dt: Array) -> VarianceParts:
+def decompose(recursion: Recursion, record: Record, u: Values | None, dt: Values) -> VarianceParts:
     """The parts of the variance of a forecast that follows a record.
 
     Point weights have no epistemic part. For global weights it is the covariance between replicas.
@@ -36,10 +37,10 @@ def decompose(recursion: Recursion, record: Record, u: Array | None, dt: Array) 
         )
     if mode == "global" and not isinstance(recursion.method, Moments):
         raise ValueError(f"decompose needs method='moments', got {type(recursion.method).__name__}")
-    return _decompose(recursion, last_filtered(recursion, record), future_times(record, dt.size), u, dt)
+    return forecast_from(_decompose, recursion, record, u, dt)
 
 
-@eqx.filter_jit
+@compiled
 def _decompose(recursion: Recursion, belief: Any, times: Array, u: Array | None, dt: Array) -> VarianceParts:
     model: StateSpaceModel = recursion.model
     method: Any = recursion.method  # Moments where there are replicas

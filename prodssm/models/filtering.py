@@ -9,12 +9,13 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
+from prodssm._compilation import compiled, is_traced
 from prodssm._validation import require_answer
-from prodssm.beliefs.gaussian import Belief, Channel, Gaussian
-from prodssm.beliefs.linalg import safe_sqrt
-from prodssm.data.series import Record, Series, as_series, require_regular
+from prodssm.beliefs.gaussian import Belief, Channel, Gaussian, standard_deviations
+from prodssm.data.series import Record, Series, Values, as_series, require_regular
 from prodssm.methods.base import Method, find_method, require_weight_mode
 from prodssm.models.state_space import StateSpaceModel
 
@@ -29,20 +30,25 @@ class Beliefs(eqx.Module):
         weights: Belief about global weights after the last step; `None` for local and point weights.
     """
 
-    mean: Float[Array, "time x"]
-    cov: Float[Array, "time x x"]
-    log_evidence: Float[Array, " time"]
+    mean: Float[Values, "time x"]
+    cov: Float[Values, "time x x"]
+    log_evidence: Float[Values, " time"]
     weights: Any = None
 
     @property
-    def log_likelihood(self) -> Float[Array, ""]:
+    def log_likelihood(self) -> Float[Values | np.floating, ""]:
         """Log density of all observations."""
         return self.log_evidence.sum()
 
     @property
-    def std(self) -> Float[Array, "time x"]:
+    def std(self) -> Float[Values, "time x"]:
         """Standard deviations, time by state."""
-        return safe_sqrt(jnp.diagonal(self.cov, axis1=1, axis2=2))
+        return standard_deviations(self.cov)
+
+    def first_steps(self, count: int) -> "Beliefs":
+        """The beliefs without padding, as arrays of NumPy."""
+        mean, cov, log_evidence = (np.asarray(part)[:count] for part in (self.mean, self.cov, self.log_evidence))
+        return Beliefs(mean, cov, log_evidence, self.weights)
 
 
 class Recursion(eqx.Module):
@@ -64,19 +70,34 @@ class Recursion(eqx.Module):
         """The belief about the emission's output, without measurement noise."""
         return self.model.emit(self.method.at(t, 0), belief.state)[1]
 
-    def scan(self, record: Record, *, keep_channels: bool = False) -> tuple[Belief, tuple[Any, Any, Array]]:
-        """Filter a record: the belief after the last move; filtered beliefs (and channels) and log evidence at every step."""
+    def scan(
+        self, record: Record, *, moves: Values | None = None, keep_channels: bool = False
+    ) -> tuple[Belief, tuple[Any, Any, Array]]:
+        """Filter a record: the belief after the last move; filtered beliefs (and channels) and log evidence at every step.
+
+        Args:
+            record: The record.
+            moves: Number of moves after which the belief stays as it is; by default the length of the record before padding.
+            keep_channels: Whether to return the transition's channels, and whole beliefs rather than those about the state.
+        """
+        moves = record.length if moves is None else moves
 
         @jax.checkpoint  # a gradient stores beliefs only and recomputes the rest of a step: less memory, and less time
         def body(belief, now):
             t, y, u, dt = now
             filtered, log_evidence = self.update(belief, y, t)
             channel, following = self.move(filtered, u, dt, t)
+            if moves is not None:
+                following = select(t < moves, following, belief)
             kept: tuple[Any, Any] = (filtered, channel) if keep_channels else (filtered.state, None)
             return following, (*kept, log_evidence)
 
-        steps = jnp.arange(record.dt.size), record.y, record.u, record.dt
+        steps = jnp.arange(record.dt.size, dtype=jnp.int32), record.y, record.u, record.dt
         return jax.lax.scan(body, self.model.initial_belief(), steps)
+
+    def bucketed(self, record: Record) -> Record:
+        """The record padded to a bucket, so that another length triggers no recompilation; as it is under a transformation."""
+        return record if is_traced((self, record)) else record.padded()
 
 
 def filter_states(model: StateSpaceModel, series: Any, method: str | Method = "moments") -> Beliefs:
@@ -91,22 +112,40 @@ def filter_states(model: StateSpaceModel, series: Any, method: str | Method = "m
         `.mean` (time, x), `.cov` (time, x, x), `.log_likelihood` (a scalar), `.log_evidence` (time).
     """
     series, found = checked_input(model, series, method)
-    beliefs = _filter(Recursion(model, found), series.record)
-    require_answer("the filter", beliefs.mean, beliefs.cov, beliefs.log_evidence)
-    return beliefs
+    recursion = Recursion(model, found)
+    return trimmed("the filter", _filter(recursion, recursion.bucketed(series.record)), len(series))
 
 
-@eqx.filter_jit
+def trimmed(what: str, found: Beliefs, count: int) -> Beliefs:
+    """Beliefs without padding, or an error if they overflowed."""
+    if is_traced(found):
+        return found
+    found = found.first_steps(count)
+    require_answer(what, found.mean, found.cov, found.log_evidence)
+    return found
+
+
+@compiled
 def _filter(recursion: Recursion, record: Record) -> Beliefs:
     last, (filtered, _, log_evidence) = recursion.scan(record)
     return Beliefs(filtered.mean, filtered.cov, log_evidence, last.weights)
 
 
-@eqx.filter_jit
 def last_filtered(recursion: Recursion, record: Record) -> Belief:
     """The filtered belief at the last observation; compiled on its own, because every forecast starts from it."""
-    belief = recursion.scan(record[:-1])[0]
-    return recursion.update(belief, record.y[-1], record.dt.size - 1)[0]
+    return _last_filtered(recursion, recursion.bucketed(record))
+
+
+@compiled
+def _last_filtered(recursion: Recursion, record: Record) -> Belief:
+    last = record.last
+    belief = recursion.scan(record, moves=last)[0]
+    return recursion.update(belief, jnp.asarray(record.y)[last], last)[0]
+
+
+def select(condition: Array, then: Any, otherwise: Any) -> Any:
+    """One of two trees of arrays."""
+    return jax.tree.map(lambda a, b: jnp.where(condition, a, b), then, otherwise)
 
 
 def checked_input(model: StateSpaceModel, series: Any, method: str | Method) -> tuple[Series, Method]:
@@ -122,4 +161,4 @@ def checked_input(model: StateSpaceModel, series: Any, method: str | Method) -> 
         raise ValueError(f"series.u must have {model.u_size} columns for this model's transition, got {given}")
     if not model.residual:
         require_regular(series)
-    return jax.tree.map(lambda column: column.astype(model.dtype), series), found
+    return jax.tree.map(lambda column: column.astype(model.dtype, copy=False), series), found

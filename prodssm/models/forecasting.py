@@ -1,7 +1,8 @@
 """Multi-step forecasts: filter, then predict without updates."""
 
+from collections.abc import Callable
 from statistics import NormalDist
-from typing import Any
+from typing import Any, TypeVar
 
 import equinox as eqx
 import jax
@@ -9,29 +10,32 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from prodssm._validation import as_array, require_finite, require_integer, require_probability, values_of
-from prodssm.beliefs.gaussian import Belief
-from prodssm.beliefs.linalg import safe_sqrt, symmetrise
-from prodssm.data.series import REGULAR_TOLERANCE, Record, Series
+from prodssm._compilation import bucket, compiled, is_traced, pad
+from prodssm._validation import as_values, require_finite, require_integer, require_probability, values_of
+from prodssm.beliefs.gaussian import Belief, standard_deviations
+from prodssm.beliefs.linalg import symmetrise
+from prodssm.data.series import REGULAR_TOLERANCE, Record, Series, Values
 from prodssm.methods.base import Method
 from prodssm.models.filtering import Recursion, checked_input, last_filtered
 from prodssm.models.state_space import StateSpaceModel
+
+Answer = TypeVar("Answer")
 
 
 class Forecast(eqx.Module):
     """Beliefs about future observations, and about the states behind them."""
 
-    mean: Float[Array, "steps y"]
-    cov: Float[Array, "steps y y"]
-    state_mean: Float[Array, "steps x"]
-    state_cov: Float[Array, "steps x x"]
+    mean: Float[Values, "steps y"]
+    cov: Float[Values, "steps y y"]
+    state_mean: Float[Values, "steps x"]
+    state_cov: Float[Values, "steps x x"]
 
     @property
-    def std(self) -> Float[Array, "steps y"]:
+    def std(self) -> Float[Values, "steps y"]:
         """Standard deviations, step by output."""
-        return safe_sqrt(jnp.diagonal(self.cov, axis1=1, axis2=2))
+        return standard_deviations(self.cov)
 
-    def interval(self, probability: float = 0.95) -> tuple[Float[Array, "steps y"], Float[Array, "steps y"]]:
+    def interval(self, probability: float = 0.95) -> tuple[Float[Values, "steps y"], Float[Values, "steps y"]]:
         """Lower and upper ends of central intervals, output by output."""
         require_probability(probability)
         width = NormalDist().inv_cdf(0.5 + float(probability) / 2) * self.std
@@ -56,12 +60,33 @@ def forecast(
     """
     series, found = checked_input(model, series, method)
     recursion, ahead = Recursion(model, found), future_inputs(model, series, steps, u, dt)
-    answer = _forecast(recursion, last_filtered(recursion, series.record), future_times(series.record, steps), *ahead)
+    answer = forecast_from(_forecast, recursion, series.record, *ahead)
     _require_finite_steps(answer)
     return answer
 
 
-@eqx.filter_jit
+def forecast_from(rule: Callable[..., Answer], recursion: Recursion, record: Record, u: Values | None, dt: Values) -> Answer:
+    """What a rule finds for the steps that follow a record, an answer whose arrays have the steps as their first axis.
+
+    Args:
+        rule: A compiled function of the recursion, the last filtered belief, and index, controls and dt of each move.
+        recursion: The model with its method.
+        record: The past.
+        u: Controls of the moves from the last observation on.
+        dt: Their time steps.
+    """
+    steps, last = dt.shape[0], record.dt.shape[0] - 1
+    belief = last_filtered(recursion, record)
+    if is_traced((belief, u, dt)):
+        return rule(recursion, belief, last + jnp.arange(steps), u, dt)
+    # Padded to a bucket, so that another horizon triggers no recompilation; what follows the last step is cut off.
+    room = bucket(steps)
+    times = last + np.arange(room, dtype=np.int32)
+    found = rule(recursion, belief, times, None if u is None else pad(np.asarray(u), room), pad(np.asarray(dt), room, 1.0))
+    return jax.tree.map(lambda part: np.asarray(part)[:steps], found)
+
+
+@compiled
 def _forecast(recursion: Recursion, belief: Belief, times: Array, u: Array | None, dt: Array) -> Forecast:
     def body(belief, ahead):
         t, control, step = ahead
@@ -72,7 +97,7 @@ def _forecast(recursion: Recursion, belief: Belief, times: Array, u: Array | Non
     return Forecast(*jax.lax.scan(body, belief, (times, u, dt))[1])
 
 
-def future_inputs(model: StateSpaceModel, series: Series, steps: int, u: Any, dt: Any) -> tuple[Array | None, Array]:
+def future_inputs(model: StateSpaceModel, series: Series, steps: int, u: Any, dt: Any) -> tuple[Values | None, Values]:
     """Controls and time steps of the moves from the last observation on, checked."""
     require_integer("steps", steps, least=1)
     if model.u_size:
@@ -80,30 +105,30 @@ def future_inputs(model: StateSpaceModel, series: Series, steps: int, u: Any, dt
             raise ValueError(f"u must give the {steps - 1} controls that act between the forecasts, (steps, {model.u_size})")
         assert series.u is not None
         later = checked_controls(model, u, steps - 1).astype(series.u.dtype) if u is not None and np.size(u) else series.u[:0]
-        u = jnp.concatenate([series.u[-1:], later])
+        u = _numpy_or_jax(series.u, later).concatenate([series.u[-1:], later])
     elif u is not None:
         raise ValueError("u must not be given: the model's transition has no control inputs")
-    return u, checked_time_steps(model, dt, steps, default=series.dt[-1])
+    return u, checked_time_steps(model, dt, steps, default=series.dt[-1:])
 
 
-def checked_controls(model: StateSpaceModel, u: Any, count: int) -> Float[Array, "count u"]:
+def checked_controls(model: StateSpaceModel, u: Any, count: int) -> Float[Values, "count u"]:
     """The first `count` controls, checked."""
-    u = as_array("u", u, ndim=2)
+    u = as_values("u", u, ndim=2)
     if u.shape[0] < count or u.shape[1] != model.u_size:
         raise ValueError(f"u must have shape ({count} or more, {model.u_size}), got {u.shape}")
     require_finite("u", u)
     return u[:count]
 
 
-def checked_time_steps(model: StateSpaceModel, dt: Any, count: int, default: Array) -> Float[Array, " count"]:
+def checked_time_steps(model: StateSpaceModel, dt: Any, count: int, default: Float[Values, "1"]) -> Float[Values, " count"]:
     """The first `count` time steps, checked; the default one if none are given."""
     if dt is None:
-        return jnp.repeat(default[None], count)
-    steps = as_array("dt", dt, ndim=1).astype(default.dtype)[:count]
+        return _numpy_or_jax(default).repeat(default, count)
+    steps = as_values("dt", dt, ndim=1).astype(default.dtype)[:count]
     if steps.size < count:
         raise ValueError(f"dt must have at least {count} entries, got {steps.size}")
     require_finite("dt", steps)
-    values, wanted = values_of(steps), values_of(default)
+    values, wanted = values_of(steps), values_of(default[0])
     if values is not None and (values <= 0).any():
         raise ValueError(f"dt must be positive, got {values.min()}")
     if not (model.residual or values is None or wanted is None or np.allclose(values, wanted, rtol=REGULAR_TOLERANCE)):
@@ -111,9 +136,9 @@ def checked_time_steps(model: StateSpaceModel, dt: Any, count: int, default: Arr
     return steps
 
 
-def future_times(record: Record, steps: int) -> Array:
-    """Indices of the moves from the last observation on."""
-    return jnp.asarray(record.dt.size - 1 + np.arange(steps, dtype=np.int32))
+def _numpy_or_jax(*arrays: Any) -> Any:
+    """NumPy, whose operations compile nothing, unless an array is traced."""
+    return jnp if is_traced(arrays) else np
 
 
 def _require_finite_steps(found: Forecast) -> None:

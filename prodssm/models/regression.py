@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from prodssm._compilation import compiled
 from prodssm.beliefs.gaussian import Belief, Gaussian
 from prodssm.beliefs.joint import JointGaussian
 from prodssm.beliefs.linalg import symmetrise
@@ -114,7 +115,7 @@ def row_log_probs(
     return _over_rows(model, stack, one, x, y, jr.split(rows_key, x.shape[0]))
 
 
-@eqx.filter_jit
+@compiled
 def predict_rows(
     model: StateSpaceModel, stack: LayerStack, x: Float[Array, "n x"], key: PRNGKeyArray
 ) -> tuple[Float[Array, "n y"], Float[Array, "n y y"]]:
@@ -126,12 +127,6 @@ def predict_rows(
 
     found = _over_rows(model, stack, one, x)
     return found.mean, found.cov
-
-
-@eqx.filter_jit
-def gaussian_log_probs(mean: Float[Array, "n y"], cov: Float[Array, "n y y"], y: Float[Array, "n y"]) -> Float[Array, " n"]:
-    """Log density of each row under its own Gaussian."""
-    return jax.vmap(lambda m, c, one: Gaussian(m, c).log_prob(one))(mean, cov, y)
 
 
 def _over_rows(model: StateSpaceModel, stack: LayerStack, one: Callable[..., Any], *rows: Any) -> Any:

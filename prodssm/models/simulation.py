@@ -1,25 +1,27 @@
 """Trajectories drawn from a model: simulations from its start, and sampled futures of a series."""
 
+from functools import partial
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
+import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from prodssm._compilation import bucket, compiled, is_traced, pad
 from prodssm._validation import require_answer, require_integer, require_key
 from prodssm.beliefs.gaussian import Belief
-from prodssm.data.series import Record
-from prodssm.models.filtering import Recursion, last_filtered
-from prodssm.models.forecasting import checked_controls, checked_time_steps
+from prodssm.data.series import Record, Values
+from prodssm.models.filtering import Recursion
+from prodssm.models.forecasting import checked_controls, checked_time_steps, forecast_from
 from prodssm.models.state_space import StateSpaceModel
 from prodssm.networks.network import Network
 
 
 def simulate(
     model: StateSpaceModel, steps: int, *, key: Any, u: Any = None, dt: Any = None
-) -> tuple[Float[Array, "steps x"], Float[Array, "steps y"]]:
+) -> tuple[Float[Values, "steps x"], Float[Values, "steps y"]]:
     """States and observations drawn from the model, weights included.
 
     Args:
@@ -37,13 +39,18 @@ def simulate(
     if (u is None) != (model.u_size == 0):
         raise ValueError(f"u must {'be given' if u is None else 'not be given'}: the transition takes {model.u_size} controls")
     u = None if u is None else checked_controls(model, u, steps - 1).astype(model.dtype)
-    dt = checked_time_steps(model, dt, steps - 1, default=jnp.ones((), model.dtype))
+    dt = checked_time_steps(model, dt, steps - 1, default=np.ones(1, model.dtype))
+    room = bucket(steps) - 1
+    if not is_traced((model, key, u, dt)):
+        u, dt = None if u is None else pad(u, room), pad(dt, room, 1.0)
     states, y = _simulate(model, key, u, dt)
+    if not is_traced((states, y)):
+        states, y = np.asarray(states)[:steps], np.asarray(y)[:steps]
     require_answer("the simulation", states, y, advice="the system is unstable; simulate fewer steps")
     return states, y
 
 
-@eqx.filter_jit
+@compiled
 def _simulate(model: StateSpaceModel, key: Array, u: Array | None, dt: Array):
     start_key, weight_key, path_key, noise_key = jr.split(key, 4)
     network = model.transition.sample(weight_key) if model.weights == "global" else model.transition
@@ -54,21 +61,26 @@ def _simulate(model: StateSpaceModel, key: Array, u: Array | None, dt: Array):
 
 
 def sample_futures(
-    recursion: Recursion, record: Record, u: Array | None, dt: Array, *, key: PRNGKeyArray, samples: int
-) -> Float[Array, "samples steps y"]:
+    recursion: Recursion, record: Record, u: Values | None, dt: Values, *, key: PRNGKeyArray, samples: int
+) -> Float[Values, "samples steps y"]:
     """Observations along sampled futures of a record."""
-    return _sample_futures(recursion.model, last_filtered(recursion, record), u, dt, key, samples)
+    rule = partial(_sample_futures, key, samples)
+    return forecast_from(rule, recursion, record, u, dt).swapaxes(0, 1)
 
 
-@eqx.filter_jit
-def _sample_futures(model: StateSpaceModel, belief: Belief, u: Array | None, dt: Array, key: PRNGKeyArray, samples: int):
+@compiled
+def _sample_futures(
+    key: PRNGKeyArray, samples: int, recursion: Recursion, belief: Belief, _: Array, u: Array | None, dt: Array
+) -> Float[Array, "steps samples y"]:
+    model = recursion.model
+
     def future(key):
         start_key, path_key = jr.split(key)
         x, weights = belief.draw(key=start_key)
         network = model.transition if weights is None else model.transition.with_weights(weights)
         return _path(model, network, x, u, dt, path_key)[1]
 
-    outputs = jax.vmap(future)(jr.split(key, samples))
+    outputs = jax.vmap(future, out_axes=1)(jr.split(key, samples))
     return model.likelihood.sample(outputs, key=jr.fold_in(key, 1))
 
 

@@ -2,14 +2,13 @@
 
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from prodssm._validation import require_answer
+from prodssm._compilation import compiled
 from prodssm.data.series import Record
 from prodssm.methods.base import Method
-from prodssm.models.filtering import Beliefs, Recursion, checked_input
+from prodssm.models.filtering import Beliefs, Recursion, checked_input, select, trimmed
 from prodssm.models.state_space import StateSpaceModel, require_memory
 
 
@@ -26,23 +25,20 @@ def smooth_states(model: StateSpaceModel, series: Any, method: str | Method = "m
     """
     series, found = checked_input(model, series, method)
     require_memory(model, len(series), found)
-    beliefs = _smooth(Recursion(model, found), series.record)
-    require_answer("the smoother", beliefs.mean, beliefs.cov, beliefs.log_evidence)
-    return beliefs
+    recursion = Recursion(model, found)
+    return trimmed("the smoother", _smooth(recursion, recursion.bucketed(series.record)), len(series))
 
 
-@eqx.filter_jit
+@compiled
 def _smooth(recursion: Recursion, record: Record) -> Beliefs:
     _, (filtered, channels, log_evidence) = recursion.scan(record, keep_channels=True)
-    last = jax.tree.map(lambda leaf: leaf[-1], filtered)
+    end = record.last
 
     def body(following, now):
-        belief, channel = now
-        smoothed = belief.smooth(channel, following)
+        t, belief, channel = now
+        smoothed = select(t < end, belief.smooth(channel, following), following)
         return smoothed, smoothed.state
 
-    earlier = jax.tree.map(lambda leaf: leaf[:-1], (filtered, channels))
-    first, states = jax.lax.scan(body, last, earlier, reverse=True)
-    means = jnp.concatenate([states.mean, last.state.mean[None]])
-    covs = jnp.concatenate([states.cov, last.state.cov[None]])
-    return Beliefs(means, covs, log_evidence, first.weights)
+    last = jax.tree.map(lambda leaf: leaf[end], filtered)  # smoothed is filtered there, and is carried over the padding
+    first, states = jax.lax.scan(body, last, (jnp.arange(record.dt.size, dtype=jnp.int32), filtered, channels), reverse=True)
+    return Beliefs(states.mean, states.cov, log_evidence, first.weights)

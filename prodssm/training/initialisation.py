@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, cast
 
 import equinox as eqx
@@ -11,9 +12,10 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from prodssm._compilation import bucket, compiled, pad
 from prodssm._validation import require_integer
 from prodssm.beliefs.gaussian import Gaussian
-from prodssm.data.series import Series
+from prodssm.data.series import Series, Values
 from prodssm.methods.base import require_weight_mode
 from prodssm.methods.moments import Moments
 from prodssm.models.likelihoods.base import Likelihood
@@ -75,7 +77,7 @@ def require_sizes(name: str, value: Any, words: tuple[str, ...] = ()) -> None:
 
 
 def random_model(
-    architecture: Architecture, y: Float[Array, "time y"], u_size: int, likelihood: Likelihood, *, key: PRNGKeyArray
+    architecture: Architecture, y: Float[Values, "time y"], u_size: int, likelihood: Likelihood, *, key: PRNGKeyArray
 ) -> StateSpaceModel:
     """A model with random weights for standardised data.
 
@@ -87,8 +89,22 @@ def random_model(
         key: Randomness of the weights.
     """
     architecture.check(y.shape[1])
+    axes = _principal_axes(np.asarray(y), architecture.latent_dim) if architecture.emission == "linear" else None
+    return _random_model(architecture, axes, y.shape[1], u_size, likelihood, y.dtype, key)
+
+
+@compiled
+def _random_model(
+    architecture: Architecture,
+    axes: Float[Array, "y k"] | None,
+    y_size: int,
+    u_size: int,
+    likelihood: Likelihood,
+    dtype: Any,
+    key: PRNGKeyArray,
+) -> StateSpaceModel:
     keys = jr.split(key, 3)
-    x, dtype = architecture.latent_dim, y.dtype
+    x = architecture.latent_dim
     transition = transition_network((x + u_size, *architecture.hidden, x), architecture.activation, key=keys[0])
     if architecture.residual:
         transition = scale_output(transition, RESIDUAL_GAIN)
@@ -99,7 +115,7 @@ def random_model(
     return StateSpaceModel(
         initial=Gaussian(jnp.zeros(x, dtype), jnp.eye(x, dtype=dtype)),
         transition=transition,
-        emission=_emission(architecture, y, key=keys[2]),
+        emission=_emission(architecture, axes, y_size, key=keys[2]),
         process_noise=noise,
         likelihood=likelihood,
         weights=architecture.weights,
@@ -119,45 +135,58 @@ def regression_model(
     key: PRNGKeyArray,
 ) -> StateSpaceModel:
     """A model for standardised rows: nearly a linear regression, with a residual network on top."""
-    size, dtype = x.shape[1], jnp.result_type(float)
+    size = x.shape[1]
+    slope = np.linalg.solve(x.T @ x / len(x) + REGRESSION_RIDGE * np.eye(size), x.T @ y / len(x)).T
+    return _regression_model(tuple(hidden), tuple(noise_hidden), find_activation(activation), weights, likelihood, slope, key)
+
+
+@compiled
+def _regression_model(
+    hidden: tuple[int, ...],
+    noise_hidden: tuple[int, ...],
+    activation: Activation,
+    weights: str,
+    likelihood: Likelihood,
+    slope: Float[Array, "y x"],
+    key: PRNGKeyArray,
+) -> StateSpaceModel:
+    outputs, size = slope.shape
+    dtype = slope.dtype
     transition_key, noise_key, emission_key = jr.split(key, 3)
     uncertain = weights != "point"
     transition = transition_network((size, *hidden, size), activation, uncertain, key=transition_key)
+    # A small random slope on top: a direction of zero slope would have zero gradient.
+    slope = slope + 0.1 / size**0.5 * jr.normal(emission_key, slope.shape, dtype)
     return StateSpaceModel(
         initial=Gaussian(jnp.zeros(size, dtype), jnp.eye(size, dtype=dtype)),  # stands in for the row
         transition=scale_output(transition, RESIDUAL_GAIN),
         process_noise=variance_network((size, *noise_hidden, size), activation, uncertain, key=noise_key),
-        emission=_regression_emission(x, y, key=emission_key),
+        emission=Network.from_arrays([slope], [jnp.zeros(outputs, dtype)]),
         likelihood=likelihood,
         weights=weights,
         residual=True,
     )
 
 
-def _regression_emission(x: Float[np.ndarray, "n x"], y: Float[np.ndarray, "n y"], *, key: PRNGKeyArray) -> Network:
-    """Ridge regression plus a small random slope: a direction of zero slope would have zero gradient."""
-    size, dtype = x.shape[1], jnp.result_type(float)
-    slope = np.linalg.solve(x.T @ x / len(x) + REGRESSION_RIDGE * np.eye(size), x.T @ y / len(x)).T
-    slope = slope + 0.1 / size**0.5 * np.asarray(jr.normal(key, slope.shape), float)
-    return Network.from_arrays([jnp.asarray(slope, dtype)], [jnp.zeros(y.shape[1], dtype)])
-
-
-def _emission(architecture: Architecture, y: Float[Array, "time y"], *, key: PRNGKeyArray) -> Network | None:
+def _emission(
+    architecture: Architecture, axes: Float[Array, "y k"] | None, outputs: int, *, key: PRNGKeyArray
+) -> Network | None:
     """None for the identity; principal axes for a linear map; a random network with point weights otherwise."""
+    x = architecture.latent_dim
     if architecture.emission == "identity":
         return None
-    x, outputs = architecture.latent_dim, y.shape[1]
-    if not isinstance(architecture.emission, str):
-        sizes = (x, *architecture.emission, outputs)
-        return Network.mlp(sizes, architecture.activation, uncertain=False, key=key)
-    axes = np.zeros((outputs, x))
-    filled = np.nan_to_num(np.asarray(y, float))
-    values, vectors = np.linalg.eigh(filled.T @ filled / len(filled))
-    kept = min(x, outputs)
-    axes[:, :kept] = (vectors * np.sqrt(np.maximum(values, 0.0)))[:, ::-1][:, :kept]
+    if axes is None:
+        return Network.mlp((x, *architecture.emission, outputs), architecture.activation, uncertain=False, key=key)
     # States beyond the outputs are not observed at first, but their gradient must not be zero.
-    axes[:, kept:] = UNSEEN_STATE_GAIN * np.asarray(jr.normal(key, (outputs, x - kept)))
-    return Network.from_arrays([jnp.asarray(axes, y.dtype)], [jnp.zeros(outputs, y.dtype)])
+    unseen = UNSEEN_STATE_GAIN * jr.normal(key, (outputs, x - axes.shape[1]), axes.dtype)
+    return Network.from_arrays([jnp.concatenate([axes, unseen], axis=1)], [jnp.zeros(outputs, axes.dtype)])
+
+
+def _principal_axes(y: Float[np.ndarray, "time y"], most: int) -> Float[np.ndarray, "y k"]:
+    """The largest principal axes of standardised observations, at most so many, scaled by their standard deviations."""
+    filled = np.nan_to_num(y.astype(float))
+    values, vectors = np.linalg.eigh(filled.T @ filled / len(filled))
+    return (vectors * np.sqrt(np.maximum(values, 0.0)))[:, ::-1][:, :most].astype(y.dtype)
 
 
 # Networks
@@ -191,12 +220,12 @@ def scale_output(network: Network, factor: float) -> Network:
 
 def scale_variances(network: Network, factor: float) -> Network:
     """The network with the variances of its weights multiplied by a factor."""
-    change = float(np.log(factor))
 
     def scaled(layer: Linear) -> Linear:
         if layer.weight_log_var is None or layer.bias_log_var is None:
             return layer
-        return Linear(layer.weight, layer.bias, layer.weight_log_var + change, layer.bias_log_var + change)
+        parts = (np.asarray(part) for part in (layer.weight_log_var, layer.bias_log_var))
+        return Linear(layer.weight, layer.bias, *(jnp.asarray(part + part.dtype.type(np.log(factor))) for part in parts))
 
     return network.with_linears([scaled(layer) for layer in network.linears])
 
@@ -215,7 +244,8 @@ def mirror_units(network: Network) -> Network:
     def mirrored(layer: Linear) -> Linear:
         half = layer.bias.size // 2
         kept = layer.bias.size - half
-        weight, bias = (jnp.concatenate([part[:kept], -part[:half]]) for part in (layer.weight, layer.bias))
+        parts = (np.asarray(part) for part in (layer.weight, layer.bias))
+        weight, bias = (jnp.asarray(np.concatenate([part[:kept], -part[:half]])) for part in parts)
         return Linear(weight, bias, layer.weight_log_var, layer.bias_log_var)
 
     return network.with_linears([*(mirrored(layer) for layer in inner), last])
@@ -223,18 +253,23 @@ def mirror_units(network: Network) -> Network:
 
 def _pairs_are_linear(activation: Activation) -> bool:
     """Whether a unit and its mirror image differ by a linear function, without being copies of each other."""
-    z = jnp.linspace(0.1, 3.0, 7)
-    up, down = activation(z), activation(-z)
-    copies = jnp.allclose(up, down) or jnp.allclose(up, -down)
-    return bool(jnp.allclose((up - down) / z, (up - down)[0] / z[0]) and not copies)
+    z = np.linspace(0.1, 3.0, 7)
+    up, down = (np.asarray(activation(jnp.asarray(sign * z)), float) for sign in (1.0, -1.0))
+    close = partial(np.allclose, rtol=1e-5, atol=1e-6)
+    return close((up - down) / z, (up - down)[0] / z[0]) and not (close(up, down) or close(up, -down))
 
 
 def fit_last_layer(network: Network, inputs: Float[np.ndarray, "n i"], outputs: Float[np.ndarray, "n o"]) -> Network:
     """The network with the mean weights of its last layer by ridge regression of the outputs on the hidden units."""
     inner, last = Network(network.layers[:-1]), network.linears[-1]
-    hidden = inputs if not inner.layers else np.asarray(jax.vmap(inner)(jnp.asarray(inputs, last.weight.dtype)), float)
+    hidden = inputs if not inner.layers else np.asarray(_hidden_units(inner, inputs.astype(last.weight.dtype)), float)
     weight, bias = (jnp.asarray(part, last.weight.dtype) for part in ridge(hidden, outputs))
     return network.with_linears([*network.linears[:-1], Linear(weight, bias, last.weight_log_var, last.bias_log_var)])
+
+
+@compiled
+def _hidden_units(network: Network, inputs: Float[Array, "n i"]) -> Float[Array, "n h"]:
+    return jax.vmap(network)(inputs)
 
 
 # The linear model of subspace identification
@@ -278,12 +313,12 @@ def _bound_output_noise(network: Network, inputs: Float[np.ndarray, "n i"], nois
     if not network.uncertain:
         return network
     # A sample of the points: all of a long series would exceed memory.
-    points = jnp.asarray(inputs[:: max(1, len(inputs) // CLOUD_SIZE)], network.linears[0].weight.dtype)
-    worst = float((np.asarray(_output_noise(network, points), float).mean(axis=0) / noise).max())
-    return scale_variances(network, min(1.0, 1 / worst))
+    points = inputs[:: max(1, len(inputs) // CLOUD_SIZE)].astype(network.linears[0].weight.dtype)
+    variances = np.asarray(_output_noise(network, pad(points, bucket(len(points)))), float)[: len(points)]
+    return scale_variances(network, min(1.0, 1 / float((variances.mean(axis=0) / noise).max())))
 
 
-@eqx.filter_jit
+@compiled
 def _output_noise(network: Network, points: Float[Array, "n i"]) -> Float[Array, "n o"]:
     """Variances of the outputs of a network at certain inputs."""
     return jax.vmap(lambda at: jnp.diag(Moments().channel(network, Gaussian.certain(at)).noise))(points)

@@ -1,9 +1,13 @@
 """The training loop: compiled chunks of iterations, early stopping, checkpoints that resume bit by bit, progress, a history."""
 
 import os
+import signal
+import threading
 import time
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -16,9 +20,10 @@ import optax
 from jaxtyping import Array, PRNGKeyArray
 from tqdm.auto import tqdm
 
+from prodssm._compilation import compiled
 from prodssm.training.checkpoints import TrainingState, fingerprint, read_checkpoint, write_checkpoint
 from prodssm.training.history import History, StopReason
-from prodssm.training.recipe import Recipe
+from prodssm.training.recipe import Pace, Recipe
 
 CHUNK = 25  # iterations per compiled call; progress, validation and checkpoints come between two of them
 
@@ -30,12 +35,14 @@ class Task(eqx.Module):
         averaged: Whether the mean of a chunk's parameters is kept rather than its last ones, which fluctuate with small
             batches.
         recipe: How to train.
+        pace: The settings of the optimiser as arrays; they overrule those of the recipe.
         prior_weight: Weight of the hyper-prior as an array; it overrules that of the recipe.
     """
 
     averaged: ClassVar[bool] = False
     recipe: eqx.AbstractVar[Recipe]
-    prior_weight: eqx.AbstractVar[Array]
+    pace: eqx.AbstractVar[Pace]
+    prior_weight: eqx.AbstractVar[Any]
 
     @property
     @abstractmethod
@@ -63,11 +70,11 @@ class Task(eqx.Module):
 
     def optimiser(self) -> optax.GradientTransformation:
         """How parameters are updated."""
-        return self.recipe.optimiser()
+        return self.pace.optimiser(self.recipe.schedule)
 
     def compiled(self) -> "Task":
-        """The task without the settings that only the loop needs, which would trigger recompilation."""
-        return self
+        """The task without settings that only the loop needs, or that are arrays: they would trigger recompilation."""
+        return replace(self, recipe=self.recipe.compiled())  # type: ignore[type-var]
 
 
 def latest_score(objective: Array, done: Array) -> Array:
@@ -83,7 +90,7 @@ def maximise(
     checkpoint: str | os.PathLike[str] | None = None,
     progress: bool = True,
 ) -> tuple[Any, History]:
-    """Run the loop: the best parameters seen, and the history. Ctrl-C ends it and keeps the best so far.
+    """Run the loop: the best parameters seen, and the history. Ctrl-C or SIGTERM ends it at once and keeps the best so far.
 
     Args:
         task: What is maximised, and how.
@@ -96,8 +103,8 @@ def maximise(
     assert limit is not None
     # By way of NumPy: weak types would trigger a second compilation after the first chunk.
     learned = jax.tree.map(lambda leaf: jnp.asarray(np.asarray(leaf)), learned)
-    worst = jnp.full((), -jnp.inf, task.prior_weight.dtype)
-    state = TrainingState(learned, task.optimiser().init(learned), learned, worst, jnp.zeros((), jnp.int32))
+    worst, first = jnp.asarray(np.asarray(-np.inf, task.prior_weight.dtype)), jnp.asarray(np.zeros((), np.int32))
+    state = TrainingState(learned, _initial_optimiser(task.compiled(), learned), learned, worst, first)
     history, identity = History(), fingerprint(state.learned, task.recipe, *task.identity, key)
     if checkpoint is not None and Path(checkpoint).exists():
         state, history = read_checkpoint(checkpoint, state, identity)
@@ -105,20 +112,20 @@ def maximise(
     done = sum(history.iterations[-1:])
     bar = tqdm(total=limit, initial=done, disable=not progress, desc="training", unit="it")
     try:
-        while not _is_over(state, history, task):
-            length = (limit - done) % CHUNK or CHUNK  # a short chunk comes first, so that the last mean is over a whole one
-            counts = (jnp.asarray(np.int32(count)) for count in (done + length, length))
-            state, objective, value = _run_chunk(state, task.compiled(), jr.fold_in(key, done), *counts)
-            scores = float(objective), float(value)  # blocks here: an interrupt must not leave half a row of history
-            done += length
-            history.iterations.append(done)
-            history.objective.append(scores[0])
-            history.validation += [scores[1]] if task.validated else []
-            history.seconds.append(time.monotonic() - clock)
-            if checkpoint is not None:
-                write_checkpoint(checkpoint, state, history, identity)
-            bar.update(length)
-            bar.set_postfix_str(_postfix(history))
+        with terminable():
+            while not _is_over(state, history, task):
+                length = (limit - done) % CHUNK or CHUNK  # a short chunk first, so that the last mean is over a whole one
+                counts = (np.asarray(count, np.int32) for count in (done + length, length))
+                state, objective, value = _run_chunk(state, task.compiled(), jr.fold_in(key, done), *counts)
+                done += length
+                history.iterations.append(done)
+                history.objective.append(float(objective))
+                history.validation += [float(value)] if task.validated else []
+                history.seconds.append(time.monotonic() - clock)
+                if checkpoint is not None:
+                    write_checkpoint(checkpoint, state, history, identity)
+                bar.update(length)
+                bar.set_postfix_str(_postfix(history))
     except KeyboardInterrupt:
         history.stop_reason = StopReason.INTERRUPTED
     finally:
@@ -126,8 +133,32 @@ def maximise(
     return state.best, history
 
 
-@eqx.filter_jit
-def _run_chunk(
+@compiled
+def _initial_optimiser(task: Task, learned: Any) -> Any:
+    """The initial state of the optimiser."""
+    return task.optimiser().init(learned)
+
+
+def _run_chunk(*args: Any) -> tuple[TrainingState, Array, Array]:
+    """A chunk that an interrupt ends at once, whether it is being compiled or executed."""
+    return _chunk.interruptible(*args)
+
+
+@contextmanager
+def terminable() -> Iterator[None]:
+    """A context in which SIGTERM raises KeyboardInterrupt, unless the process handles it already."""
+    ours = threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    if ours:
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        if ours:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+@compiled
+def _chunk(
     state: TrainingState, task: Task, key: PRNGKeyArray, done: Array, length: Array
 ) -> tuple[TrainingState, Array, Array]:
     """Some iterations in one compiled loop, so that small models do not wait for Python."""

@@ -10,7 +10,7 @@ from jaxtyping import Array, Float, Int
 from prodssm.beliefs.gaussian import Belief
 from prodssm.beliefs.linalg import fusion_barrier
 from prodssm.data.batching import SeriesBatch
-from prodssm.data.series import Record
+from prodssm.data.series import Record, Values
 from prodssm.methods.base import Method
 from prodssm.models.filtering import Recursion
 from prodssm.models.state_space import StateSpaceModel
@@ -95,13 +95,12 @@ class Objective(NamedTuple):
 
     def unreached_horizons(self, data: SeriesBatch, window: int | None = None) -> tuple[int, ...]:
         """Horizons at which no scored observation is predicted, in windows of this length if they are shorter."""
-        length = data.record.dt.shape[1]
         scored = np.isfinite(np.asarray(data.record.y)).any(axis=-1) * np.asarray(data.scored)
 
         def reached(single: Objective) -> bool:
-            if window is not None and window < length:
+            if window is not None and window < data.longest:
                 return bool(single.forecast_counts(window).any() and scored.any())
-            return bool((scored * single.forecast_counts(length)[None, :]).any())
+            return bool((scored * single.forecast_counts(scored.shape[1])[None, :]).any())
 
         return tuple(h for h in self.horizons if not reached(self._replace(horizons=(h,))))
 
@@ -115,10 +114,10 @@ class Objective(NamedTuple):
         def body(belief, t):
             # Past the end the last time step stands in; its score is not used.
             now = jnp.minimum(t, last)
-            u = None if record.u is None else record.u[now]
+            u = None if record.u is None else jnp.asarray(record.u)[now]
             # A fusion barrier, or XLA recomputes the belief in every consumer, and takes minutes to compile that.
-            following = jax.tree.map(fusion_barrier, recursion.move(belief, u, record.dt[now], t)[1])
-            output, y = recursion.emit(following, t + 1), record.y[jnp.minimum(t + 1, last)]
+            following = jax.tree.map(fusion_barrier, recursion.move(belief, u, jnp.asarray(record.dt)[now], t)[1])
+            output, y = recursion.emit(following, t + 1), jnp.asarray(record.y)[jnp.minimum(t + 1, last)]
             score = likelihood.expected_log_prob if self.score == "bound" else likelihood.log_prob
             return following, score(output, y)
 
@@ -126,7 +125,7 @@ class Objective(NamedTuple):
 
 
 def mean_log_score(
-    objective: Objective, model: StateSpaceModel, batch: Record, scored: Float[Array, "batch time"], *, method: Method
+    objective: Objective, model: StateSpaceModel, batch: Record, scored: Float[Values, "batch time"], *, method: Method
 ) -> Float[Array, ""]:
     """The mean log score of a batch, per observed value.
 

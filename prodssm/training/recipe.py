@@ -1,15 +1,18 @@
 """How a model is trained: one object for all settings, the same words in both estimators."""
 
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jaxtyping import Array
+from jaxtyping import Array, Float
 
 from prodssm._validation import plain, require_integer, require_number
+from prodssm.data.series import Values
 from prodssm.training.objectives import OBJECTIVES, Objective
 
 SCHEDULES = ("constant", "cosine")
@@ -129,33 +132,59 @@ class Recipe:
         assert self.learning_rate is not None
         return replace(self, iterations=self.fine_tune, learning_rate=self.learning_rate * FINE_TUNE_RATE)
 
-    def optimiser(self) -> optax.GradientTransformation:
-        """Adam behind a clipped gradient."""
-        assert self.clip is not None
-        adam = optax.chain(optax.clip_by_global_norm(self.clip), optax.adam(self.learning_rates()))
-        return adam if self.variance_rate == 1 else optax.chain(adam, optax.stateless(self._scale_log_variances))
-
-    def learning_rates(self) -> float | optax.Schedule:
-        """The learning rate: constant, or a function of the iteration."""
-        assert self.learning_rate is not None
+    def pace(self, dtype: Any) -> "Pace":
+        """The settings of the optimiser as arrays."""
         assert self.iterations is not None
-        if self.schedule == "cosine":
-            decay = optax.cosine_decay_schedule(self.learning_rate, self.iterations, alpha=FINAL_RATE)
-        elif self.warm_up:
-            decay = optax.constant_schedule(self.learning_rate)
-        else:
-            return self.learning_rate
         rising = round((self.warm_up or 0.0) * self.iterations)
-        return (lambda n: decay(n) * jnp.minimum((n + 1) / rising, 1.0)) if rising else decay
+        numbers = self.learning_rate, self.iterations, rising, self.variance_rate, self.clip
+        return Pace(*(np.asarray(number, dtype) for number in numbers))
+
+    def compiled(self) -> "Recipe":
+        """The settings that a compiled chunk of iterations depends on, besides its arrays."""
+        names = "schedule", "objective", "horizons", "stride", "batch", "window", "validation_horizons", "calibrate"
+        return Recipe(**{name: getattr(self, name) for name in names})
+
+
+class Pace(eqx.Module):
+    """The settings of the optimiser as arrays, so that other values trigger no recompilation.
+
+    Attributes:
+        learning_rate: At its highest.
+        iterations: Over which a cosine schedule decays.
+        rising: First iterations, over which the learning rate rises linearly.
+        variance_rate: Factor on the learning rate of log variances.
+        clip: Largest norm of the gradient.
+    """
+
+    learning_rate: Float[Values, ""]
+    iterations: Float[Values, ""]
+    rising: Float[Values, ""]
+    variance_rate: Float[Values, ""]
+    clip: Float[Values, ""]
+
+    def optimiser(self, schedule: str | None) -> optax.GradientTransformation:
+        """Adam behind a clipped gradient."""
+        clip: Any = self.clip
+        rate: Any = partial(self.rate, schedule)
+        return optax.chain(optax.clip_by_global_norm(clip), optax.adam(rate), optax.stateless(self._scale_log_variances))
+
+    def rate(self, schedule: str | None, count: Array) -> Array:
+        """The learning rate at an iteration."""
+        done, rate = count.astype(self.learning_rate.dtype), self.learning_rate
+        if schedule == "cosine":
+            share = jnp.minimum(done / self.iterations, 1.0)
+            rate = rate * (FINAL_RATE + (1 - FINAL_RATE) * 0.5 * (1 + jnp.cos(jnp.pi * share)))
+        # The product is rounded to single precision, as optax does with a factor that is made of the count.
+        factor = jnp.minimum((done + 1).astype(jnp.float32) / jnp.maximum(self.rising, 1.0).astype(jnp.float32), 1.0)
+        return jnp.where(self.rising > 0, (rate.astype(jnp.float32) * factor).astype(rate.dtype), rate)
 
     def _scale_log_variances(self, updates: Any, _: Any = None) -> Any:
         """Adam moves a parameter by at most its rate, and log variances have further to go than weights."""
-        factor = self.variance_rate or 1.0
 
         def scaled(path: Any, update: Array) -> Array:
             # Positive parameters are stored as logarithms, and named so.
-            name = getattr(path[-1], "name", "")
-            return update * factor if name.startswith("log_") or name.endswith("_log_var") else update
+            name = getattr(path[-1], "name", "") if path else ""
+            return update * self.variance_rate if name.startswith("log_") or name.endswith("_log_var") else update
 
         return jax.tree_util.tree_map_with_path(scaled, updates)
 

@@ -1,41 +1,37 @@
 """Training on rows: the log density of the targets of minibatches, scored on validation rows."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
-import optax
+import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from prodssm.data.rows import Rows
+from prodssm.data.series import Values
 from prodssm.models.regression import ROWS_PER_CHUNK, LayerStack, row_log_probs
 from prodssm.models.state_space import StateSpaceModel
 from prodssm.training.checkpoints import describe_method, describe_model
 from prodssm.training.loop import Task, latest_score
 from prodssm.training.objectives import model_hyper_prior
-from prodssm.training.recipe import FINAL_RATE, Recipe
+from prodssm.training.recipe import Pace, Recipe
 from prodssm.training.series_task import trainable
 
 
 class RegressionTask(Task):
-    """Training on rows, for `prodssm.training.loop.maximise`.
-
-    Attributes:
-        pace: Learning rate and number of iterations as arrays, so that other values trigger no recompilation.
-    """
+    """Training on rows, for `prodssm.training.loop.maximise`."""
 
     averaged = True
     fixed: Any
     rows: Rows
-    prior_weight: Float[Array, ""]
+    prior_weight: Float[Values, ""]
     key: PRNGKeyArray
     stack: LayerStack
     recipe: Recipe = eqx.field(static=True)
-    pace: Float[Array, "2"]
+    pace: Pace
 
     @classmethod
     def of(
@@ -43,29 +39,9 @@ class RegressionTask(Task):
     ) -> tuple["RegressionTask", Any]:
         """The task, and the learned parameters of the model."""
         learned, fixed = eqx.partition(model, trainable(model, initial=False))
-        weight, *pace = (
-            jnp.asarray(value, rows.x.dtype) for value in (recipe.prior_weight, recipe.learning_rate, recipe.iterations)
-        )
-        task = cls(fixed=fixed, rows=rows, prior_weight=weight, key=key, recipe=recipe, stack=stack, pace=jnp.stack(pace))
+        weight, pace = np.asarray(recipe.prior_weight, rows.x.dtype), recipe.pace(rows.x.dtype)
+        task = cls(fixed=fixed, rows=rows, prior_weight=weight, key=key, recipe=recipe, stack=stack, pace=pace)
         return task, learned
-
-    def optimiser(self) -> optax.GradientTransformation:
-        """As that of the recipe, with a traced learning rate and number of iterations."""
-        highest, iterations = self.pace
-
-        def rate(count):
-            if self.recipe.schedule == "constant":
-                return highest
-            share = jnp.minimum(count.astype(highest.dtype) / iterations, 1.0)
-            return highest * (FINAL_RATE + (1 - FINAL_RATE) * 0.5 * (1 + jnp.cos(jnp.pi * share)))
-
-        assert self.recipe.clip is not None
-        return optax.chain(optax.clip_by_global_norm(self.recipe.clip), optax.adam(rate))
-
-    def compiled(self) -> "RegressionTask":
-        """The task without the settings that only the loop needs, or that are in `pace`."""
-        recipe = Recipe(schedule=self.recipe.schedule, clip=self.recipe.clip, batch=self.recipe.batch)
-        return replace(self, recipe=recipe)
 
     def objective(self, learned: Any, key: PRNGKeyArray) -> Float[Array, ""]:
         """The objective of one batch, per target value."""

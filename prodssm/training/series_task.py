@@ -2,24 +2,24 @@
 
 import os
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
+import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from prodssm.data.batching import SeriesBatch
-from prodssm.data.series import Series
+from prodssm.data.series import Series, Values
 from prodssm.methods.base import Method, find_method
 from prodssm.models.state_space import StateSpaceModel
 from prodssm.training.checkpoints import describe_method, describe_model
 from prodssm.training.history import History
 from prodssm.training.loop import Task, latest_score, maximise
 from prodssm.training.objectives import mean_log_score, model_hyper_prior
-from prodssm.training.recipe import SERIES_RECIPE, Recipe
+from prodssm.training.recipe import SERIES_RECIPE, Pace, Recipe
 
 NOISE_FACTORS = (1.0, 0.25, 4.0, 16.0, 64.0, 256.0)  # on the process noise, of which the validation data choose one
 
@@ -57,9 +57,10 @@ def train(
         fixed=fixed,
         data=data,
         validation=validation,
-        prior_weight=jnp.asarray(recipe.prior_weight, data.record.y.dtype),
+        prior_weight=np.asarray(recipe.prior_weight, data.record.y.dtype),
         method=find_method(method),
         recipe=recipe,
+        pace=recipe.pace(data.record.y.dtype),
     )
     best, history = maximise(task, learned, key=key, checkpoint=checkpoint, progress=progress)
     return eqx.combine(best, fixed), history
@@ -80,9 +81,10 @@ class SeriesTask(Task):
     fixed: Any
     data: SeriesBatch
     validation: SeriesBatch | None
-    prior_weight: Array
+    prior_weight: Float[Values, ""]
     method: Method
     recipe: Recipe = eqx.field(static=True)
+    pace: Pace
 
     def objective(self, learned: Any, key: PRNGKeyArray) -> Float[Array, ""]:
         """The objective of one batch, per observed value."""
@@ -120,10 +122,6 @@ class SeriesTask(Task):
         objective = self.recipe.validation_objective
         return mean_log_score(objective, model, held_out.record, held_out.scored, method=self.method)
 
-    def compiled(self) -> "SeriesTask":
-        """The task without prior weight, which is an array of its own, and patience, which the loop has."""
-        return replace(self, recipe=replace(self.recipe, prior_weight=0.0, patience=1))
-
     @property
     def full_batch(self) -> bool:
         """Whether every iteration sees all data deterministically, so that objectives can be compared."""
@@ -148,7 +146,7 @@ def require_scored(data: Sequence[Series], validation: SeriesBatch | None, recip
         rest = f" that validation={fraction} leaves; give more data, or a smaller fraction" if fraction else ""
         raise ValueError(f"data must have observations after the first of a series, to learn from{rest}")
     if missed := recipe.training_objective.unreached_horizons(training, recipe.window_length):
-        longest = min(training.record.dt.shape[1], recipe.window_length or training.record.dt.shape[1])
+        longest = min(training.longest, recipe.window_length or training.longest)
         raise ValueError(
             f"horizons must reach observations to learn from, got {recipe.horizons} of which none of {missed} does "
             f"in series or windows of at most {longest} steps; give shorter horizons, longer windows, or more data"
@@ -160,7 +158,7 @@ def require_scored(data: Sequence[Series], validation: SeriesBatch | None, recip
         raise ValueError(f"what {held_out} must have observations after the first of a series; give more data")
     if missed := recipe.validation_objective.unreached_horizons(validation):
         name = "horizons" if recipe.validation_horizons is None else "validation_horizons"
-        longest = validation.record.dt.shape[1]
+        longest = validation.longest
         raise ValueError(
             f"{name} must reach observations of what {held_out}, got {recipe.validation_objective.horizons} of which none of "
             f"{missed} does in series of at most {longest} steps; give shorter validation_horizons, or more data"

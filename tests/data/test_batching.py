@@ -15,7 +15,8 @@ LONG, SHORT = (Series(array(RNG.normal(size=(length, 1)))) for length in (12, 6)
 def test_all_observations_but_the_first_of_each_series_are_scored():
     gappy = Series(array([0.1, 0.5, -0.2, np.nan, 0.3, 0.7]))
     batch = SeriesBatch.stack([gappy, Series(array([0.4, 0.1]))])
-    assert batch.lengths.tolist() == [6, 2]
+    assert batch.record.length.tolist() == [6, 2]
+    assert batch.longest == 6
     assert batch.scored.tolist() == [[0, 1, 1, 1, 1, 1], [0, 1, 0, 0, 0, 0]]
     assert batch.observed == 5
 
@@ -34,7 +35,19 @@ def test_windows_are_drawn_from_inside_their_series():
         record, scored = batch.select(members, starts, 5)
         assert record.y.shape == (4, 5, 1)
         assert not np.isnan(record.y).any()
+        assert record.length.tolist() == [5] * 4
         assert (scored.sum(axis=1) >= 4).all()
+
+
+def test_padded_series_are_not_drawn_and_not_scored():
+    batch = SeriesBatch.stack([LONG] * 9)
+    assert batch.record.y.shape == (10, 12, 1)
+    assert batch.count == 9
+    assert not batch.scored[9].any()
+    assert batch.record.length[9] == 0
+    for n in range(10):
+        assert sorted(batch.draw(jr.key(n), 9, None)[0].tolist()) == list(range(9))
+        assert max(batch.draw(jr.key(n), 27, None)[0].tolist()) == 8
 
 
 def test_members_are_drawn_without_replacement_as_long_as_there_are_enough():

@@ -76,7 +76,7 @@ def test_a_column_of_rounding_errors_counts_as_constant():
 
 def test_a_numpy_standardiser_stays_in_double_precision():
     columns = 1e8 + RNG.normal(size=(30, 2))
-    scaler = Standardiser.fit_numpy(columns)
+    scaler = Standardiser.fit_double(columns)
     assert type(scaler.mean) is type(scaler.scale) is np.ndarray
     found = scaler.transform(columns)
     assert found.dtype == scaler.inverse(found).dtype == np.float64

@@ -31,8 +31,8 @@ def test_a_vector_is_one_column_sampled_with_time_step_one():
     assert series.u.dtype == series.y.dtype
     record = series.record
     assert (record.y is series.y, record.u is series.u, record.dt is series.dt) == (True, True, True)
-    assert close(record[1:].u, array([[2], [3]]))
-    assert Series([0.0, 1.0]).record[:1].u is None
+    assert record.length is None
+    assert Series([0.0, 1.0]).record.u is None
 
 
 def test_time_starts_at_zero_and_the_last_time_step_is_repeated():
@@ -182,8 +182,18 @@ def test_a_stack_pads_short_series_with_missing_values():
     assert np.isnan(record.y[1, 4:]).all()
     assert close(record.u[1], np.concatenate([short.u, np.zeros((3, 1))]))
     assert record.dt[1].tolist() == [2, 2, 2, 2, 1, 1, 1]
-    assert close(record[0].y, long.y)
+    assert record.length.tolist() == [7, 4]
     assert stack_records([Series(wave())]).u is None
+
+
+def test_lengths_and_numbers_of_series_are_padded_to_a_bucket_without_observations():
+    record = stack_records([Series(wave(9), u=wave(9, 1))] * 9)
+    assert record.y.shape == record.u.shape == (10, 10, 1)
+    assert record.length.tolist() == [9] * 9 + [0]
+    assert np.isnan(record.y[9]).all()
+    assert np.isnan(record.y[:, 9]).all()
+    assert (record.u[:, 9] == 0).all()
+    assert (record.dt == 1).all()
 
 
 # ---------------------------------------------------------------- regular sampling

@@ -42,7 +42,7 @@ def test_many_series_are_held_out_whole_and_the_seed_chooses_which():
     splits = [Split.by_fraction(series, 0.3, seed) for seed in (0, 0, 1)]
     for split in splits:
         assert len(split.training) == 7
-        assert sorted([*map(len, split.training), *split.validation.lengths.tolist()]) == sorted(map(len, series))
+        assert sorted([*map(len, split.training), *split.validation.record.length.tolist()]) == sorted(map(len, series))
     lengths = [[len(each) for each in split.training] for split in splits]
     assert lengths[0] == lengths[1] != lengths[2]
 
@@ -86,5 +86,5 @@ def test_other_series_can_be_the_validation_data():
     series, others = [wave()], [wave(seed=1), wave(9, seed=2)]
     split = Split.by_series(series, others)
     assert split.training is series
-    assert split.validation.lengths.tolist() == [TIME, 9]
+    assert split.validation.record.length.tolist() == [TIME, 9]
     assert split.validation.observed == TIME - 1 + 8

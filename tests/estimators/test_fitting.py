@@ -141,7 +141,9 @@ def test_an_interrupted_fit_keeps_its_best_model_and_resumes_from_its_checkpoint
         return original(*args)
 
     monkeypatch.setattr(loop, "_run_chunk", interrupted)
-    part = trained(checkpoint=tmp_path / "run")
+    with pytest.warns(UserWarning, match="interrupted after 25 iterations: the best model so far is kept"):
+        part = trained(checkpoint=tmp_path / "run")
+    assert part.check_ is None
     assert part.history_.stop_reason is StopReason.INTERRUPTED
     assert part.history_.iterations == [25]
     assert [file.name for file in tmp_path.iterdir()] == ["run"]
@@ -169,7 +171,8 @@ def test_an_interruption_ends_all_stages(monkeypatch):
 
     monkeypatch.setattr(fitting, "train", train)
     monkeypatch.setattr(ps.ProDSSM, "_check_gaussian", no_check)
-    model = linear_prodssm(weights="global", n_estimators=2).fit(wave())
+    with pytest.warns(UserWarning, match="interrupted after 25 iterations"):
+        model = linear_prodssm(weights="global", n_estimators=2).fit(wave())
     assert calls == ["local"]
     assert model.ssm_.weights == "global"
     assert model.history_.interrupted

@@ -248,16 +248,19 @@ def test_a_killed_fit_resumes_from_its_checkpoint(tmp_path, run_chunks):
 
 def test_ctrl_c_returns_the_best_model_so_far(run_chunks):
     left = run_chunks(KeyboardInterrupt, after=1)
-    model = linear_regressor(iterations=200).fit(X, y)
+    with pytest.warns(UserWarning, match="interrupted: 1 of 1 models are kept"):
+        model = linear_regressor(iterations=200).fit(X, y)
     assert model.history_.stop_reason is StopReason.INTERRUPTED
     assert model.n_iter_ == 25
     left[0] = 1
-    model = linear_regressor(iterations=200, prior_weight="auto").fit(X, y)
+    with pytest.warns(UserWarning, match="interrupted: 1 of 1"):
+        model = linear_regressor(iterations=200, prior_weight="auto").fit(X, y)
     assert len(model.trials_) == 1
     assert np.isfinite(model.predict(X)).all()
     # An incomplete member is left out if there are complete ones.
     left[0] = 9
-    model = linear_regressor(iterations=200, n_estimators=3).fit(X, y)
+    with pytest.warns(UserWarning, match="interrupted: 1 of 3 models are kept"):
+        model = linear_regressor(iterations=200, n_estimators=3).fit(X, y)
     assert (len(model.trials_), len(model.ssms_), model.n_iter_) == (2, 1, 200)
     assert model.history_.stop_reason is StopReason.INTERRUPTED
     assert model.trials_[0][1].stop_reason is StopReason.COMPLETED

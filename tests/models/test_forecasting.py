@@ -6,7 +6,8 @@ from oracles import array, close
 from scipy import stats
 
 import prodssm as ps
-from prodssm.models.forecasting import future_inputs, future_times
+from prodssm.models.filtering import Recursion
+from prodssm.models.forecasting import forecast_from, future_inputs
 
 
 def test_a_linear_model_is_forecast_as_the_joint_gaussian(problem, method):
@@ -35,7 +36,9 @@ def test_future_inputs_start_with_the_last_control_and_repeat_the_last_time_step
     u, dt = future_inputs(problem.model, problem.series, 3, problem.future_u, None)
     assert close(u, problem.u[problem.time - 1 : problem.time + 2])
     assert close(dt, np.full(3, problem.stamps[-1] - problem.stamps[-2]))
-    assert future_times(problem.series.record, 3).tolist() == [11, 12, 13]
+    recursion = Recursion(problem.model, ps.Moments())
+    times = forecast_from(lambda recursion, belief, times, u, dt: times, recursion, problem.series.record, u, dt)
+    assert times.tolist() == [11, 12, 13]
     assert close(future_inputs(problem.model, problem.series, 2, problem.future_u, array([0.2, 0.4, 9.0]))[1], [0.2, 0.4])
 
 

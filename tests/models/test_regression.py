@@ -11,9 +11,10 @@ import pytest
 from oracles import array, close
 
 import prodssm as ps
+from prodssm.beliefs.gaussian import gaussian_log_probs
 from prodssm.beliefs.weights.cross import StepwiseCross
 from prodssm.models import regression
-from prodssm.models.regression import LayerStack, gaussian_log_probs, output_belief, predict_rows, row_log_probs
+from prodssm.models.regression import LayerStack, output_belief, predict_rows, row_log_probs
 from prodssm.models.state_space import VARIANCE_FLOOR
 
 X = array(np.random.default_rng(0).normal(size=(3, 2)))

@@ -14,13 +14,6 @@ from prodssm.training.recipe import SERIES_RECIPE, Recipe
 from prodssm.training.series_task import train
 
 
-@pytest.fixture
-def standard_promotion():
-    """The optimiser is not ours: it mixes its step counter with floats."""
-    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
-        yield
-
-
 class TrainingProblem(NamedTuple):
     """A model, three series, and a recipe of 60 iterations."""
 

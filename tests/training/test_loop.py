@@ -13,7 +13,7 @@ from prodssm.training import loop
 from prodssm.training.history import StopReason
 from prodssm.training.loop import Task, latest_score, maximise
 from prodssm.training.objectives import mean_log_score
-from prodssm.training.recipe import SERIES_RECIPE, Recipe
+from prodssm.training.recipe import SERIES_RECIPE, Pace, Recipe
 
 pytestmark = pytest.mark.usefixtures("standard_promotion")
 
@@ -22,6 +22,7 @@ class Parabola(Task):
     """-(x - 1)^2, or NaN beyond a point; the validation score has its maximum elsewhere."""
 
     recipe: Recipe = eqx.field(static=True)
+    pace: Pace
     prior_weight: Array
     end: float = eqx.field(static=True, default=jnp.inf)
     best: float | None = eqx.field(static=True, default=None)
@@ -44,7 +45,7 @@ class Parabola(Task):
 def climb(*, iterations, patience=1000, checkpoint=None, **more):
     """From zero, in steps of nearly 0.01."""
     recipe = Recipe(iterations=iterations, schedule="constant", patience=patience).filled(SERIES_RECIPE)
-    task = Parabola(recipe, array(0.0), **more)
+    task = Parabola(recipe, recipe.pace(array(0.0).dtype), array(0.0), **more)
     return maximise(task, array(0.0), key=jr.key(0), checkpoint=checkpoint, progress=False)
 
 
@@ -75,7 +76,8 @@ def test_parameters_before_a_divergence_are_kept():
 
 def test_progress_is_shown_with_the_scores(capsys):
     recipe = Recipe(iterations=20).filled(SERIES_RECIPE)
-    maximise(Parabola(recipe, array(0.0), best=0.5), array(0.0), key=jr.key(0), progress=True)
+    task = Parabola(recipe, recipe.pace(array(0.0).dtype), array(0.0), best=0.5)
+    maximise(task, array(0.0), key=jr.key(0), progress=True)
     shown = capsys.readouterr().err
     assert "training" in shown
     assert "log likelihood -" in shown

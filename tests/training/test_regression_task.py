@@ -62,17 +62,6 @@ def test_the_initial_belief_is_not_learned(model):
     assert learned.transition.linears[0].weight is not None
 
 
-@pytest.mark.usefixtures("standard_promotion")
-@pytest.mark.parametrize("schedule", ["constant", "cosine"])
-def test_the_traced_optimiser_is_that_of_the_recipe(model, schedule):
-    task, _ = task_of(model, Rows.padded(X, Y), iterations=40, schedule=schedule)
-    traced, plain, grads = task.optimiser(), task.recipe.optimiser(), array([0.3, -5.0])
-    first, second = traced.init(grads), plain.init(grads)
-    for _ in range(3):
-        (one, first), (two, second) = traced.update(grads, first), plain.update(grads, second)
-        assert np.allclose(one, two, rtol=1e-4)
-
-
 @pytest.mark.slow
 @pytest.mark.usefixtures("standard_promotion")
 def test_other_numbers_of_rows_and_iterations_trigger_no_recompilation(model, monkeypatch):

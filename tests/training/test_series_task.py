@@ -72,18 +72,20 @@ def task_of(problem, method=None, validation=None, **changes):
         prior_weight=array(recipe.prior_weight),
         method=method or problem.method,
         recipe=recipe,
+        pace=recipe.pace(array(0.0).dtype),
     )
 
 
 @pytest.mark.slow
-def test_another_prior_weight_triggers_no_recompilation(training_problem, same, monkeypatch):
+def test_other_numbers_and_lengths_of_one_bucket_trigger_no_recompilation(training_problem, same, monkeypatch):
     traced = []
     original = SeriesTask.objective
     monkeypatch.setattr(SeriesTask, "objective", lambda self, *given: traced.append(1) or original(self, *given))
     recipe = replace(training_problem.recipe, iterations=30)  # no other test's
     usual, _ = training_problem.train(recipe)
     once = len(traced)
-    heavy, _ = training_problem.train(replace(recipe, prior_weight=5.0, patience=7))
+    others = {"prior_weight": 5.0, "patience": 7, "iterations": 55, "learning_rate": 0.02, "warm_up": 0.1}
+    heavy, _ = training_problem.train(replace(recipe, **others))
     assert once
     assert len(traced) == once
     assert not same(usual, heavy)

@@ -6,7 +6,6 @@ from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
@@ -40,9 +39,9 @@ class Likelihood(eqx.Module):
     def for_data(self, scaling: Standardiser) -> "Likelihood":
         """The likelihood in standardised units, ready for a model of data with this scaling."""
 
-    def standardiser(self, columns: Float[np.ndarray, "time y"] | Float[Array, "time y"]) -> Standardiser:
+    def standardiser(self, columns: Float[np.ndarray, "time y"]) -> Standardiser:
         """How observations are scaled; by default to mean zero and standard deviation one."""
-        return Standardiser.fit(jnp.asarray(columns))
+        return Standardiser.fit(columns)
 
     def trainable(self) -> Any:
         """Which leaves are learned, as a tree of booleans; by default all arrays."""
