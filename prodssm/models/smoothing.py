@@ -36,9 +36,14 @@ def _smooth(recursion: Recursion, record: Record) -> Beliefs:
 
     def body(following, now):
         t, belief, channel = now
-        smoothed = select(t < end, belief.smooth(channel, following), following)
+        smoothed = belief.smooth(channel, following)
+        if record.length is not None:  # the last belief, smoothed as filtered, is carried over the padding
+            smoothed = select(t < end, smoothed, following)
         return smoothed, smoothed.state
 
-    last = jax.tree.map(lambda leaf: leaf[end], filtered)  # smoothed is filtered there, and is carried over the padding
-    first, states = jax.lax.scan(body, last, (jnp.arange(record.dt.size, dtype=jnp.int32), filtered, channels), reverse=True)
-    return Beliefs(states.mean, states.cov, log_evidence, first.weights)
+    last = jax.tree.map(lambda leaf: leaf[end], filtered)
+    steps = jnp.arange(record.dt.size, dtype=jnp.int32), filtered, channels
+    first, states = jax.lax.scan(body, last, jax.tree.map(lambda leaf: leaf[:-1], steps), reverse=True)
+    means = jnp.concatenate([states.mean, last.state.mean[None]])
+    covs = jnp.concatenate([states.cov, last.state.cov[None]])
+    return Beliefs(means, covs, log_evidence, first.weights)

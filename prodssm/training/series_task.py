@@ -61,6 +61,7 @@ def train(
         method=find_method(method),
         recipe=recipe,
         pace=recipe.pace(data.record.y.dtype),
+        full_batch=data.is_full_batch(recipe.batch_size, recipe.window_length) and not find_method(method).random,
     )
     best, history = maximise(task, learned, key=key, checkpoint=checkpoint, progress=progress)
     return eqx.combine(best, fixed), history
@@ -76,7 +77,11 @@ def trainable(model: StateSpaceModel, *, initial: bool = True) -> Any:
 
 
 class SeriesTask(Task):
-    """Training on series, for `prodssm.training.loop.maximise`."""
+    """Training on series, for `prodssm.training.loop.maximise`.
+
+    Attributes:
+        full_batch: Whether every iteration sees all data deterministically, so that objectives can be compared.
+    """
 
     fixed: Any
     data: SeriesBatch
@@ -85,6 +90,7 @@ class SeriesTask(Task):
     method: Method
     recipe: Recipe = eqx.field(static=True)
     pace: Pace
+    full_batch: bool = eqx.field(static=True)
 
     def objective(self, learned: Any, key: PRNGKeyArray) -> Float[Array, ""]:
         """The objective of one batch, per observed value."""
@@ -121,11 +127,6 @@ class SeriesTask(Task):
         assert held_out is not None
         objective = self.recipe.validation_objective
         return mean_log_score(objective, model, held_out.record, held_out.scored, method=self.method)
-
-    @property
-    def full_batch(self) -> bool:
-        """Whether every iteration sees all data deterministically, so that objectives can be compared."""
-        return self.data.is_full_batch(self.recipe.batch_size, self.recipe.window_length) and not self.method.random
 
     @property
     def validated(self) -> bool:

@@ -72,7 +72,7 @@ def test_a_horizon_scores_the_forecasts_from_that_many_steps_before(weights, ste
             assert found[t] == 0.0
         elif t - steps >= 1:  # a forecast needs two observations
             ahead = ps.forecast(model, SERIES.window(0, t - steps + 1), steps)
-            assert close(found[t], ps.Gaussian(ahead.mean[-1], ahead.cov[-1]).log_prob(SERIES.y[t]))
+            assert close(found[t], ps.Gaussian(ahead.mean[-1], ahead.cov[-1]).log_prob(array(SERIES.y[t])))
 
 
 def test_several_horizons_are_averaged_where_they_reach_back():

@@ -53,8 +53,6 @@ def test_every_way_to_train_improves_and_is_repeatable(more, training_problem, s
 def test_a_random_method_draws_anew_at_every_iteration(training_problem):
     method, learned = ps.Sampled(samples=20, key=jr.key(5)), eqx.filter(training_problem.model, eqx.is_inexact_array)
     task = task_of(training_problem, method=method)
-    assert not task.full_batch
-    assert task_of(training_problem).full_batch
     keys = jr.split(jr.key(0))[jnp.array([0, 0, 1])]
     first, again, other = jax.jit(jax.vmap(lambda key: task.objective(learned, key)))(keys)
     assert first == again
@@ -73,6 +71,7 @@ def task_of(problem, method=None, validation=None, **changes):
         method=method or problem.method,
         recipe=recipe,
         pace=recipe.pace(array(0.0).dtype),
+        full_batch=True,
     )
 
 
