@@ -4,7 +4,6 @@ Around a belief every function is a channel, `f(x) = mean + slope (x - E[x]) + N
 composition and residual links need nothing else.
 """
 
-import math
 from abc import abstractmethod
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -17,8 +16,9 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from prodssm._compilation import compiled
-from prodssm._validation import as_array, require_shape, require_variances, values_of
-from prodssm.beliefs.linalg import cholesky, safe_sqrt, sandwich, solve_lower, solve_psd, solve_upper, symmetrise
+from prodssm._validation import as_array, require_shape, require_variances
+from prodssm.beliefs.linalg import cholesky, safe_sqrt, sandwich, solve_psd, symmetrise
+from prodssm.beliefs.observation import Observation, log_density, observe_in_output_space, observe_in_state_space
 
 
 class Channel(eqx.Module):
@@ -31,12 +31,19 @@ class Channel(eqx.Module):
         slope: The expected Jacobian with respect to the state, output by input.
         noise: Covariance of the residual of that regression; positive semi-definite.
         weight_slope: The expected Jacobian with respect to carried weights, output by weight; `None` if none are carried.
+        affine: Whether the function is affine, so that the noise is zero by construction; see `Channel.of_affine`.
     """
 
     mean: Float[Array, " y"] = eqx.field(converter=partial(as_array, "mean", ndim=1))
     slope: Float[Array, "y x"] = eqx.field(converter=partial(as_array, "slope", ndim=2))
     noise: Float[Array, "y y"] = eqx.field(converter=partial(as_array, "noise", ndim=2))
     weight_slope: Float[Array, "y w"] | None = None
+    affine: bool = eqx.field(static=True, default=False)
+
+    @classmethod
+    def of_affine(cls, mean: Float[Array, " y"], slope: Float[Array, "y x"]) -> "Channel":
+        """The channel of an affine function, which has no noise."""
+        return cls(mean, slope, jnp.zeros((mean.size, mean.size), mean.dtype), affine=True)
 
     def __check_init__(self):
         n = self.mean.size
@@ -111,10 +118,18 @@ class Belief(eqx.Module):
         """The belief about the state plus independent noise of these variances."""
 
     @abstractmethod
-    def condition(self, channel: Channel, y: Float[Array, " y"]) -> tuple["Belief", Float[Array, ""]]:
+    def condition(
+        self, channel: Channel, y: Float[Array, " y"], variance: Float[Array, " y"] | None = None
+    ) -> tuple["Belief", Float[Array, ""]]:
         """The posterior given an observation y through a channel of the state, and the log evidence of y.
 
         Coordinates of y that are NaN are missing: they change nothing and do not count in the evidence.
+
+        Args:
+            channel: The channel from the state to y.
+            y: The observation.
+            variance: Positive variances of independent noise on top of the channel's. Given apart from an affine channel, they
+                spare the factorisation of a matrix of the size of y where that is larger than the state.
         """
 
     @abstractmethod
@@ -190,15 +205,22 @@ class Gaussian(Belief):
         """The belief about the vector plus independent noise of these variances."""
         return Gaussian(self.mean, self.cov + _diagonal(variances, self.mean))
 
-    def condition(self, channel: Channel, y: Float[Array, " y"]) -> tuple["Gaussian", Float[Array, ""]]:
-        """The posterior given y, and the log evidence of y, by the Kalman update in Joseph form."""
+    def condition(
+        self, channel: Channel, y: Float[Array, " y"], variance: Float[Array, " y"] | None = None
+    ) -> tuple["Gaussian", Float[Array, ""]]:
+        """The posterior given y, and the log evidence of y."""
+        seen = self.observe(channel, y, variance)
+        return Gaussian(seen.mean, seen.cov), seen.log_evidence
+
+    def observe(self, channel: Channel, y: Float[Array, " y"], variance: Float[Array, " y"] | None = None) -> Observation:
+        """The terms of Bayes' rule for y; see `condition`."""
+        require_input_size(self.mean, channel)
+        _require_no_weights(channel)
         y = as_array("y", y, ndim=1).astype(self.mean.dtype)
-        seen = observe(self.predict(channel), channel, y)
-        gain = seen.gain(seen.slope @ self.cov)
-        keep = jnp.eye(self.mean.size, dtype=self.cov.dtype) - gain @ seen.slope
-        # Joseph form: a sum of two positive semi-definite terms stays so in floating point.
-        cov = sandwich(keep, self.cov) + sandwich(gain, seen.noise)
-        return Gaussian(self.mean + gain @ seen.innovation, symmetrise(cov)), seen.log_evidence
+        if variance is not None and channel.affine and y.size > self.mean.size:
+            return observe_in_state_space(self.mean, self.cov, channel.mean, channel.slope, variance, y)
+        noisy = channel if variance is None else channel.plus(variance)
+        return observe_in_output_space(self.mean, self.cov, noisy.mean, noisy.slope, noisy.noise, y)
 
     def smooth(self, channel: Channel, following: "Gaussian") -> "Gaussian":
         """The Rauch-Tung-Striebel step, with the covariance in Joseph form."""
@@ -210,9 +232,7 @@ class Gaussian(Belief):
 
     def log_prob(self, x: Float[Array, " x"]) -> Float[Array, ""]:
         """Log density at x; coordinates that are NaN are marginalised."""
-        n = self.mean.size
-        zeros = jnp.zeros((n, n), self.cov.dtype)
-        return observe(self, Channel(self.mean, zeros, zeros), x).log_evidence
+        return log_density(self.mean, self.cov, x)
 
     def sample(self, *, key: PRNGKeyArray, shape: tuple[int, ...] = ()) -> Float[Array, "... x"]:
         """Vectors drawn from the belief."""
@@ -228,49 +248,6 @@ class Gaussian(Belief):
 def gaussian_log_probs(mean: Float[Array, "n y"], cov: Float[Array, "n y y"], y: Float[Array, "n y"]) -> Float[Array, " n"]:
     """Log density of each row under its own Gaussian; NaN is missing."""
     return jax.vmap(lambda m, c, row: Gaussian(m, c).log_prob(row))(mean, cov, y)
-
-
-class Observation(eqx.Module):
-    """The terms of a Kalman update for a partly observed vector: missing coordinates have zero slope and zero innovation.
-
-    Attributes:
-        slope: Channel slope, rows of missing coordinates zero.
-        noise: Channel noise, rows and columns of missing coordinates zero.
-        innovation: y minus its predicted mean.
-        chol: Cholesky factor of the innovation covariance, identity where missing.
-        log_evidence: Log density of y under the predicted belief.
-    """
-
-    slope: Float[Array, "y x"]
-    noise: Float[Array, "y y"]
-    innovation: Float[Array, " y"]
-    chol: Float[Array, "y y"]
-    log_evidence: Float[Array, ""]
-
-    def gain(self, cov_yc: Float[Array, "y c"]) -> Float[Array, "c y"]:
-        """The Kalman gain of a vector with this cross-covariance with y."""
-        return solve_upper(self.chol, solve_lower(self.chol, cov_yc)).T
-
-
-def observe(expected: Gaussian, channel: Channel, y: Float[Array, " y"]) -> Observation:
-    """The update terms of an observation y whose predicted belief is `expected`."""
-    require_shape("y", y, expected.mean.shape)
-    values = values_of(y)
-    if values is not None and np.isinf(values).any():
-        raise ValueError(f"y must be finite, or NaN where it is missing; got {values}")
-    seen = ~jnp.isnan(y)
-    both = seen[:, None] & seen[None, :]
-    innovation = jnp.where(seen, jnp.where(seen, y, 0.0) - expected.mean, 0.0)
-    chol = cholesky(jnp.where(both, expected.cov, jnp.eye(y.size, dtype=expected.cov.dtype)), definite=True)
-    white = solve_lower(chol, innovation[:, None])
-    log_scale = jnp.log(jnp.diag(chol)).sum() + 0.5 * math.log(2 * math.pi) * seen.sum(dtype=chol.dtype)
-    return Observation(
-        slope=jnp.where(seen[:, None], channel.slope, 0.0),
-        noise=jnp.where(both, channel.noise, 0.0),
-        innovation=innovation,
-        chol=chol,
-        log_evidence=-0.5 * (white**2).sum() - log_scale,
-    )
 
 
 def require_input_size(mean: Array, channel: Channel) -> None:

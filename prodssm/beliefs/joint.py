@@ -6,9 +6,8 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from prodssm._validation import as_array
-from prodssm.beliefs.gaussian import Belief, Channel, Gaussian, observe, require_input_size
-from prodssm.beliefs.linalg import cholesky, fusion_barrier, rounding_error, sandwich, solve_lower, solve_psd, symmetrise
+from prodssm.beliefs.gaussian import Belief, Channel, Gaussian, require_input_size
+from prodssm.beliefs.linalg import fusion_barrier, rounding_error, sandwich, solve_psd, symmetrise
 from prodssm.beliefs.weights.base import WeightBelief
 
 
@@ -69,29 +68,24 @@ class JointGaussian(Belief):
         """The belief about the state plus independent noise of these variances; the weights are as before."""
         return JointGaussian(self.state.plus(variances), self.cross, self.weights)
 
-    def condition(self, channel: Channel, y: Float[Array, " y"]) -> tuple["JointGaussian", Float[Array, ""]]:
+    def condition(
+        self, channel: Channel, y: Float[Array, " y"], variance: Float[Array, " y"] | None = None
+    ) -> tuple["JointGaussian", Float[Array, ""]]:
         """The posterior given y through a channel of the state, and the log evidence of y.
 
         The weights are observed through the state only: each observation downdates their covariance by a matrix whose rank is
         at most the smaller of the two sizes.
         """
-        state, log_evidence = self.state.condition(channel, y)
-        seen = observe(self.state.predict(channel), channel, as_array("y", y, ndim=1).astype(self.mean.dtype))
-        cov_yw = seen.slope @ self.cross
-        if seen.innovation.size <= self.mean.size:
-            factor = solve_lower(seen.chol, cov_yw).T
-        else:
-            white_slope = solve_lower(seen.chol, seen.slope)
-            factor = self.cross.T @ cholesky(white_slope.T @ white_slope)
-        shift = cov_yw.T @ seen.gain(seen.innovation[:, None])[0]
+        seen = self.state.observe(channel, y, variance)
+        downdate = self.cross.T @ seen.factor
         # After a noise-free observation the state's variance is squared rounding error; a cross-covariance of plain rounding
         # error beside it would make the joint covariance indefinite.
-        random = state.var > rounding_error(state.cov) ** 2 * self.state.var
-        cross = jnp.where(random[:, None], self.cross - seen.gain(seen.slope @ self.cov) @ cov_yw, 0.0)
-        cov = jnp.where(random[:, None] & random[None, :], state.cov, 0.0)
+        random = jnp.diag(seen.cov) > rounding_error(seen.cov) ** 2 * self.state.var
+        cross = jnp.where(random[:, None], self.cross - (self.cov @ seen.factor) @ downdate.T, 0.0)
+        cov = jnp.where(random[:, None] & random[None, :], seen.cov, 0.0)
+        weights = self.weights.downdate(self.cross.T @ seen.innovation, downdate)
         # Fusion barriers, or XLA would recompute both for every weight that they meet.
-        state, cross = Gaussian(fusion_barrier(state.mean), cov), fusion_barrier(cross)
-        return JointGaussian(state, cross, self.weights.downdate(shift, factor)), log_evidence
+        return JointGaussian(Gaussian(fusion_barrier(seen.mean), cov), fusion_barrier(cross), weights), seen.log_evidence
 
     def smooth(self, channel: Channel, following: "JointGaussian") -> "JointGaussian":
         """The Rauch-Tung-Striebel step on (state, weights).

@@ -174,8 +174,12 @@ class StateSpaceModel(eqx.Module):
     def emit(self, method: Method, state: Gaussian) -> tuple[Channel, Gaussian]:
         """The emission channel from the state to g(x), without measurement noise, and the belief about g(x)."""
         if self.emission is None:
-            n = state.mean.size
-            return Channel(state.mean, jnp.eye(n, dtype=state.mean.dtype), jnp.zeros_like(state.cov)), state
+            return Channel.of_affine(state.mean, jnp.eye(state.mean.size, dtype=state.mean.dtype)), state
+        if len(self.emission.layers) == 1:
+            # Every method is exact for an affine map, but not every one would know that its noise is zero.
+            linear = self.emission.linears[0]
+            found = Channel.of_affine(linear(state.mean), linear.weight)
+            return found, state.predict(found)
         found, predicted = method.propagate(self.emission.at_mean(), state)
         return found, predicted.state
 

@@ -148,7 +148,7 @@ def test_smoothing_through_a_noise_free_invertible_map_inverts_it():
 
 def test_a_channel_holds_nothing_that_depends_on_the_belief_it_was_found_around():
     # A channel with a cached covariance could be applied to another belief, with a wrong answer.
-    assert [field.name for field in fields(ps.Channel)] == ["mean", "slope", "noise", "weight_slope"]
+    assert [field.name for field in fields(ps.Channel)] == ["mean", "slope", "noise", "weight_slope", "affine"]
     for name in ("cov", "cross", "advance", "predicted"):
         assert not hasattr(ps.Channel, name)
         assert not hasattr(CHANNEL, name)

@@ -9,7 +9,7 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from prodssm._validation import as_array, require_number, require_variances
+from prodssm._validation import as_array, require_number, require_variances, values_of
 from prodssm.beliefs.gaussian import Belief, Channel, Gaussian
 from prodssm.data.scaling import Standardiser
 from prodssm.models.likelihoods.base import Likelihood
@@ -32,6 +32,7 @@ class GaussianLikelihood(Likelihood):
     scalar: bool = eqx.field(static=True)
     floor: float = eqx.field(static=True)
     learned: bool = eqx.field(static=True)
+    positive: bool = eqx.field(static=True)  # whether every variance is known to be positive
 
     def __init__(self, variance: Any = None, floor: float = DEFAULT_FLOOR, learned: bool | None = None):
         """Check the values and store what is learned without bounds."""
@@ -40,12 +41,15 @@ class GaussianLikelihood(Likelihood):
         self.floor, self.scalar = float(floor), variance is not None and np.ndim(variance) == 0
         self.learned = variance is None if learned is None else bool(learned)
         self.log_variance = None
+        self.positive = self.learned and self.floor > 0
         if variance is not None:
             values = jnp.atleast_1d(as_array("variance", variance, ndim=np.ndim(variance)))
             if values.ndim != 1:
                 raise ValueError(f"variance must be one number or one per output, got shape {values.shape}")
             require_variances("variance", values)
             self.log_variance = jnp.where(values > 0, jnp.log(jnp.where(values > 0, values, 1.0)), -jnp.inf)
+            concrete = values_of(values)
+            self.positive = self.positive or (concrete is not None and bool((concrete > 0).all()))
 
     def __repr__(self) -> str:
         """The constructor's arguments."""
@@ -98,6 +102,8 @@ class GaussianLikelihood(Likelihood):
 
     def condition(self, belief: Belief, emission: Channel, y: Float[Array, " y"]) -> tuple[Belief, Float[Array, ""]]:
         """The Kalman update through the emission channel plus measurement noise."""
+        if self.positive:
+            return belief.condition(emission, y, self._variance)
         return belief.condition(emission.plus(self._variance), y)
 
     def log_prob(self, g: Gaussian, y: Float[Array, " y"]) -> Float[Array, ""]:
