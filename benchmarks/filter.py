@@ -122,8 +122,6 @@ def certain_weights(printer: common.Printer, dtype: str, quick: bool) -> list[di
     short = {True: (LARGE,), False: (1000,)}
     for net, ssm in {"1-50-1": kink.model(kink.fitted()), "6-30-30-6-50": larger()}.items():
         small = net == "1-50-1"
-        if quick and not small and dtype == "float32":
-            continue
         lengths = short[small] if quick else LENGTHS if small else LENGTHS[:-1]
         y = ps.simulate(ssm, max(lengths), key=jr.key(0))[1]
         label = {"dtype": dtype, "net": net, "weights": "point"}
@@ -137,6 +135,12 @@ def certain_weights(printer: common.Printer, dtype: str, quick: bool) -> list[di
                 ratio = steps["moments", length] / steps["dynamax EKF", length]
                 most = 1.5 if dtype == "float64" else 1.2
                 printer.row(**label, T=length, **common.verdict("filter: moments / dynamax EKF", ratio, most=most))
+            if not small and not smooth:
+                longest = max(length for name, length in steps if name == "dynamax EKF")
+                for name, least in (("moments", 1.6), ("linearised", 3.0)):
+                    ratio = steps["dynamax EKF", longest] / steps[name, longest]
+                    bound = {"least": least} if dtype == "float32" else {}
+                    printer.row(**label, T=longest, **common.verdict(f"filter: dynamax EKF / {name}", ratio, **bound))
     return rows
 
 

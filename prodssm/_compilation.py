@@ -172,18 +172,21 @@ def _in_thread(function: Callable[[], Answer]) -> Answer:
     """Run a function in a thread; the main thread, which alone receives signals, waits in Python."""
     answers: list[Answer] = []
     errors: list[BaseException] = []
+    finished = threading.Event()
 
     def run() -> None:
         try:
             answers.append(function())
         except BaseException as error:
             errors.append(error)
+        finally:
+            finished.set()
 
-    # A daemon: an abandoned compilation must not keep the process alive.
-    thread = threading.Thread(target=run, name="prodssm", daemon=True)
-    thread.start()
-    while thread.is_alive():
-        thread.join(0.05)
+    # Not a daemon: these are killed at the end of the process, inside of XLA, which aborts.
+    threading.Thread(target=run, name="prodssm").start()
+    # Not by `join`: a thread whose join is interrupted counts as ended in Python 3.11, and is not waited for at the end.
+    while not finished.wait(0.05):
+        pass
     if errors:
         raise errors[0]
     return answers[0]

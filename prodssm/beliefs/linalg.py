@@ -9,6 +9,9 @@ from jaxtyping import Array, Float
 # Up to this size factorisations are unrolled: XLA fuses plain arithmetic into the code around it, while a LAPACK call costs a
 # microsecond or two, which is most of a filter step for a one- or two-dimensional state.
 UNROLLED = 4
+# Up to this size products are multiplied out for the same reason: XLA's matrix product costs a third of a microsecond a call,
+# and of a batch it makes a loop of calls.
+MULTIPLIED_OUT = 8
 
 
 def symmetrise(matrix: Float[Array, "n n"]) -> Float[Array, "n n"]:
@@ -16,9 +19,16 @@ def symmetrise(matrix: Float[Array, "n n"]) -> Float[Array, "n n"]:
     return (matrix + matrix.T) / 2
 
 
+def matmul(a: Float[Array, "m n"], b: Float[Array, "n k"]) -> Float[Array, "m k"]:
+    """`a @ b`, for small matrices as plain arithmetic that XLA fuses."""
+    if max(*a.shape, *b.shape) > MULTIPLIED_OUT:
+        return a @ b
+    return (a[:, :, None] * b[None, :, :]).sum(axis=1)
+
+
 def sandwich(left: Float[Array, "m n"], matrix: Float[Array, "n n"]) -> Float[Array, "m m"]:
     """`left @ matrix @ left.T`, the congruence that maps a covariance through a linear function."""
-    return (left @ matrix) @ left.T
+    return matmul(matmul(left, matrix), left.T)
 
 
 def safe_sqrt(x: Float[Array, "..."]) -> Float[Array, "..."]:
@@ -102,6 +112,27 @@ def solve_psd(cov: Float[Array, "n n"], rows: Float[Array, "n m"]) -> Float[Arra
     """`cov⁻¹ rows` through a Cholesky factor."""
     chol = cholesky(cov, definite=True)
     return solve_upper(chol, solve_lower(chol, rows))
+
+
+def whiten_plus_identity(psd: Float[Array, "n n"], rows: Float[Array, "n m"]) -> tuple[Float[Array, "n m"], Float[Array, ""]]:
+    """`chol⁻¹ rows` and the log determinant of `I + psd = chol cholᵀ`.
+
+    In exact arithmetic every pivot is at least one; where rounding of a huge matrix makes it smaller, one stands in.
+    """
+    n = psd.shape[0]
+    whole = jnp.concatenate([psd + jnp.eye(n, dtype=psd.dtype), rows], axis=1)
+    if n > MULTIPLIED_OUT:
+        chol = cholesky(whole[:, :n], definite=True)
+        return solve_lower(chol, rows), 2 * jnp.log(jnp.diag(chol)).sum()
+    white: list[Array] = []
+    pivots: list[Array] = []
+    for k in range(n):
+        pivot = jnp.maximum(whole[k, k], 1.0)
+        row = whole[k] / jnp.sqrt(pivot)
+        whole = whole - (whole[:, k] / jnp.sqrt(pivot))[:, None] * row[None, :]
+        white.append(row[n:])
+        pivots.append(pivot)
+    return jnp.stack(white), jnp.log(jnp.stack(pivots)).sum()
 
 
 def unwhiten(white: Float[Array, "y n"], chol: Float[Array, "n n"], var: Float[Array, " n"]) -> Float[Array, "y n"]:

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from prodssm._validation import require_shape, values_of
-from prodssm.beliefs.linalg import cholesky, sandwich, solve_lower, solve_upper, symmetrise
+from prodssm.beliefs.linalg import cholesky, matmul, sandwich, solve_lower, solve_upper, symmetrise, whiten_plus_identity
 
 
 class Observation(eqx.Module):
@@ -46,8 +46,8 @@ def observe_in_output_space(
     slope, noise = jnp.where(seen[:, None], slope, 0.0), jnp.where(both, noise, 0.0)
     chol = _factor_innovation_cov(symmetrise(sandwich(slope, cov) + noise), seen)
     white, white_slope = solve_lower(chol, innovation[:, None])[:, 0], solve_lower(chol, slope)
-    gain = solve_upper(chol, white_slope @ cov).T
-    keep = jnp.eye(mean.size, dtype=cov.dtype) - gain @ slope
+    gain = solve_upper(chol, matmul(white_slope, cov)).T
+    keep = jnp.eye(mean.size, dtype=cov.dtype) - matmul(gain, slope)
     return Observation(
         mean=mean + gain @ innovation,
         # A sum of two positive semi-definite terms stays so in floating point.
@@ -71,28 +71,31 @@ def observe_in_state_space(
     With $P = L L^\top$, $A = I + L^\top H^\top D^{-1} H L$ and $z = A^{-1} L^\top H^\top D^{-1} \nu$ the posterior is
     $N(m + L z, L A^{-1} L^\top)$, positive semi-definite by construction, and $|S| = |D| |A|$.
     """
+    n = mean.size
     seen, innovation = _innovation(expected, y)
     variance = jnp.maximum(variance, math.sqrt(float(jnp.finfo(variance.dtype).tiny)))  # a learned one may underflow
     precision = jnp.where(seen, 1 / variance, 0.0)
-    slope = jnp.where(seen[:, None], slope, 0.0)
-    root, identity = cholesky(cov), jnp.eye(mean.size, dtype=cov.dtype)
-    white_slope = slope @ root
-    weighted = precision[:, None] * white_slope
-    chol = cholesky(identity + white_slope.T @ weighted, definite=True)
-    z = solve_upper(chol, solve_lower(chol, (weighted.T @ innovation)[:, None]))[:, 0]
-    shrunk = solve_lower(chol, root.T)
+    # H' D^-1 H as a product with all pairs of columns, which do not depend on what is missing: XLA takes them out of a scan.
+    pairs = (slope[:, :, None] * slope[:, None, :]).reshape(-1, n * n)
+    information = (precision @ pairs).reshape(n, n)
+    root = cholesky(cov)
+    right = jnp.concatenate([information, ((precision * innovation) @ slope)[:, None]], axis=1)
+    pulled = matmul(root.T, right)
+    rows = jnp.concatenate([pulled[:, n:], root.T, jnp.eye(n, dtype=cov.dtype)], axis=1)
+    white, log_det = whiten_plus_identity(symmetrise(matmul(pulled[:, :n], root)), rows)
+    solved = matmul(white[:, 1:].T, white[:, : n + 1])  # [L; I] A^-1 [b, L']
+    shift, z = solved[:n, 0], solved[n:, 0]
     # The textbook's quadratic form subtracts two large numbers; these two terms are positive.
-    left = innovation - white_slope @ z
+    left = innovation - slope @ shift
     square = (precision * left**2).sum() + (z**2).sum()
-    log_det = jnp.where(seen, jnp.log(variance), 0.0).sum() + 2 * jnp.log(jnp.diag(chol)).sum()
+    log_det = log_det + jnp.where(seen, jnp.log(variance), 0.0).sum()
     # H' S^-1 H = C (I + C' P C)^-1 C' with C C' = H' D^-1 H.
-    information = cholesky(slope.T @ (precision[:, None] * slope))
-    inner = cholesky(identity + symmetrise(sandwich(information.T, cov)), definite=True)
+    chol = cholesky(information)
     return Observation(
-        mean=mean + root @ z,
-        cov=shrunk.T @ shrunk,
-        innovation=slope.T @ (precision * left),
-        factor=solve_lower(inner, information.T).T,
+        mean=mean + shift,
+        cov=symmetrise(solved[:n, 1:]),
+        innovation=(precision * left) @ slope,
+        factor=whiten_plus_identity(symmetrise(sandwich(chol.T, cov)), chol.T)[0].T,
         log_evidence=-0.5 * (square + log_det + math.log(2 * math.pi) * seen.sum(dtype=cov.dtype)),
     )
 

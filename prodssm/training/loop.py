@@ -1,4 +1,4 @@
-"""The training loop: compiled chunks of iterations, early stopping, checkpoints that resume bit by bit, progress, a history."""
+"""The training loop: chunks of compiled iterations, early stopping, checkpoints that resume bit by bit, progress, a history."""
 
 import os
 import signal
@@ -25,7 +25,8 @@ from prodssm.training.checkpoints import TrainingState, fingerprint, read_checkp
 from prodssm.training.history import History, StopReason
 from prodssm.training.recipe import Pace, Recipe
 
-CHUNK = 25  # iterations per compiled call; progress, validation and checkpoints come between two of them
+CHUNK = 25  # iterations; progress, validation and checkpoints come between two chunks
+LONGEST_CALL = 1.0  # seconds of a compiled call, if an iteration is not longer
 
 
 class Task(eqx.Module):
@@ -109,14 +110,14 @@ def maximise(
     if checkpoint is not None and Path(checkpoint).exists():
         state, history = read_checkpoint(checkpoint, state, identity)
     clock = time.monotonic() - (history.seconds[-1] if history.seconds else 0.0)
-    done = sum(history.iterations[-1:])
+    done, slices = sum(history.iterations[-1:]), Slices()
     bar = tqdm(total=limit, initial=done, disable=not progress, desc="training", unit="it")
     try:
         with terminable():
             while not _is_over(state, history, task):
                 length = (limit - done) % CHUNK or CHUNK  # a short chunk first, so that the last mean is over a whole one
-                counts = (np.asarray(count, np.int32) for count in (done + length, length))
-                state, objective, value = _run_chunk(state, task.compiled(), jr.fold_in(key, done), *counts)
+                after = done + length, length, slices
+                state, objective, value = _run_chunk(state, task.compiled(), jr.fold_in(key, done), *after)
                 done += length
                 history.iterations.append(done)
                 history.objective.append(float(objective))
@@ -139,9 +140,32 @@ def _initial_optimiser(task: Task, learned: Any) -> Any:
     return task.optimiser().init(learned)
 
 
-def _run_chunk(*args: Any) -> tuple[TrainingState, Array, Array]:
-    """A chunk that an interrupt ends at once, whether it is being compiled or executed."""
-    return _chunk.interruptible(*args)
+class Slices:
+    """How many iterations to run in one call, so that an interrupted call does not go on for long in its thread."""
+
+    def __init__(self):
+        self.count = 1
+
+    def measure(self, count: int, seconds: float) -> None:
+        """Take in that `count` iterations took so long."""
+        self.count = max(1, int(count * LONGEST_CALL / max(seconds, 1e-6)))
+
+
+def _run_chunk(
+    state: TrainingState, task: Task, key: PRNGKeyArray, done: int, length: int, slices: Slices
+) -> tuple[TrainingState, Array, Array]:
+    """`length` iterations that lead to `done`: the state after them, the mean objective and the score.
+
+    An interrupt ends it at once, whether it is being compiled or executed.
+    """
+    carry: Any = (state.learned, state.opt_state, state.learned, np.zeros((), task.prior_weight.dtype))
+    now = 0
+    while now < length:
+        end, begin = min(now + slices.count, length), time.monotonic()
+        carry = _iterate.interruptible(task, key, carry, np.asarray(now, np.int32), np.asarray(end, np.int32))
+        slices.measure(end - now, time.monotonic() - begin)
+        now = end
+    return _keep_best.interruptible(state, task, carry, np.asarray(done, np.int32), np.asarray(length, np.int32))
 
 
 @contextmanager
@@ -158,10 +182,8 @@ def terminable() -> Iterator[None]:
 
 
 @compiled
-def _chunk(
-    state: TrainingState, task: Task, key: PRNGKeyArray, done: Array, length: Array
-) -> tuple[TrainingState, Array, Array]:
-    """Some iterations in one compiled loop, so that small models do not wait for Python."""
+def _iterate(task: Task, key: PRNGKeyArray, carry: Any, begin: Array, end: Array) -> Any:
+    """Some iterations of a chunk in one compiled loop, so that small models do not wait for Python."""
     optimiser = task.optimiser()
 
     def body(n, carry):
@@ -173,10 +195,14 @@ def _chunk(
             mean = jax.tree.map(lambda old, new: old + (new - old) / (n + 1).astype(new.dtype), mean, learned)
         return learned, opt_state, mean, total - value
 
-    # The length is traced: a shorter chunk is not compiled again.
-    zero = jnp.zeros((), task.prior_weight.dtype)
-    start = (state.learned, state.opt_state, state.learned, zero)
-    learned, opt_state, mean, total = jax.lax.fori_loop(0, length, body, start)
+    # The bounds are traced: another number of iterations is not compiled again.
+    return jax.lax.fori_loop(begin, end, body, carry)
+
+
+@compiled
+def _keep_best(state: TrainingState, task: Task, carry: Any, done: Array, length: Array) -> tuple[TrainingState, Array, Array]:
+    """The state after a chunk, with the best parameters so far; the mean objective and the score of the new ones."""
+    learned, opt_state, mean, total = carry
     objective = total / length
     kept, value = task.evaluate(mean if task.averaged else learned, objective, done)
     # The objective is that of the parameters before the last update, which may have made them NaN.
