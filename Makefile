@@ -75,6 +75,7 @@ bench: .venv/bench
 	for name in covariance_order one_step equal_accuracy filter stream global train; do \
 		$(BIN)/python benchmarks/$$name.py --save benchmarks/results/$$name.jsonl --plot docs/images/$$name.png || exit 1; \
 	done
+	$(BIN)/python benchmarks/compile.py --save benchmarks/results/compile.jsonl
 	$(BIN)/python scripts/benchmark_tables.py
 
 # Resumable: rows that are in experiments/results already are not made again.

@@ -186,6 +186,23 @@ def global_weights() -> str:
     return "\n\n".join([*parts, claims(rows)])
 
 
+def compilation() -> str:
+    """What every part measured, with the package of another checkout where one was given; promised bounds."""
+    rows = load("compile")
+    packages = {"before": "an older checkout", "this": "this checkout"}
+    skipped = ("part", "package", "cache")
+    body = [
+        [
+            row["part"] + (f", cache on disk {row['cache']}" if "cache" in row else ""),
+            packages[row["package"]],
+            ", ".join(f"{name.replace('_', ' ')} {short(value)}" for name, value in row.items() if name not in skipped),
+        ]
+        for row in rows
+        if "part" in row
+    ]
+    return "\n\n".join([table(["part", "package", "measured"], body), claims(rows)])
+
+
 TEXT = """# Benchmarks
 
 Written by `scripts/benchmark_tables.py` from what `make bench` last measured (`benchmarks/results/`). Ratios are of times
@@ -260,6 +277,15 @@ times and filters the whole series given each draw; in the regression it propaga
 the filter is close to its bound: the time of large matrix products on a shared machine varies from hour to hour.
 
 {global}
+
+## Compilation (`benchmarks/compile.py`)
+
+A backtest that refits over 50 histories of 150 to 299 points and forecasts ten steps; forecasts of 40 growing histories; fits
+of 300 hidden sizes in one process and its memory maps; batched triangular solves beside two busy processes and a thousand fits
+of a model with 50 outputs there; the time from a signal to the return of a fit; a fit and a forecast in a new process. "First"
+is the compilation of one fit and forecast, in seconds.
+
+{compile}
 """
 
 SECTIONS = {
@@ -270,6 +296,7 @@ SECTIONS = {
     "train": training,
     "stream": streaming,
     "global": global_weights,
+    "compile": compilation,
 }
 FIGURES = {
     "one_step": "time and memory of one step",
@@ -279,6 +306,7 @@ FIGURES = {
     "train": "time per iteration, memory against length",
     "stream": "time and memory against calls",
     "global": "cost and error against rank",
+    "compile": "",
 }
 
 

@@ -63,7 +63,13 @@ def test_the_identity_of_a_run_names_what_is_static(training_problem):
     assert describe_method(ps.Moments(order=3)) == "Moments(order=3)"
     assert describe_method(ps.Sampled(50, jr.key(0))) == "Sampled(samples=50, draw=outputs)"
     words = describe_model(training_problem.model)
-    assert words == ("local", "False", "None", "GaussianLikelihood(scalar=False, floor=0.0, learned=True)", "relu")
+    assert words == (
+        "local",
+        "False",
+        "None",
+        "GaussianLikelihood(scalar=False, floor=0.0, learned=True, positive=True)",
+        "relu",
+    )
 
 
 KILLED = """
