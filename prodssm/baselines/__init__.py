@@ -1,0 +1,1 @@
+"""What forecasts are compared with."""
