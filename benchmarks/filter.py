@@ -127,6 +127,7 @@ def certain_weights(printer: common.Printer, dtype: str, quick: bool) -> list[di
         label = {"dtype": dtype, "net": net, "weights": "point"}
         # NumPy computes in double precision whatever the input.
         makers = rivals.contenders(ssm, quick=quick, python=dtype == "float64" and not quick)
+        makers |= {} if small else {"linearised": partial(rivals.ours, ssm, method="linearised")}
         for smooth in (False,) if quick else (False, True):
             able = {name: make for name, make in makers.items() if not (smooth and name == "filterpy EKF")}
             steps = measure(printer, label, able, y, lengths, smooth, quick)

@@ -12,6 +12,7 @@ time reported beside it. Memory is what XLA allocates for a gradient: arguments,
 import math
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import common
@@ -26,7 +27,7 @@ import prodssm as ps
 from prodssm.data.batching import SeriesBatch
 from prodssm.methods.moments import DEFAULT_ORDER_SCALAR as ORDER
 from prodssm.training.checkpoints import TrainingState
-from prodssm.training.loop import CHUNK, _run_chunk
+from prodssm.training.loop import CHUNK, Slices, _run_chunk
 from prodssm.training.recipe import SERIES_RECIPE
 from prodssm.training.series_task import SeriesTask, trainable
 
@@ -40,18 +41,29 @@ def ours(weights: str, count: int, length: int = LENGTH) -> tuple[TrainingState,
     model = kink.model(ps.Network.mlp((1, kink.HIDDEN, 1), key=jr.key(0)), NOISE, weights=weights)
     data = SeriesBatch.stack([ps.Series(kink.trajectory(length, NOISE, seed)) for seed in range(count)])
     learned, fixed = eqx.partition(model, trainable(model))
-    prior_weight = jnp.asarray(RECIPE.prior_weight, data.record.y.dtype)
-    task = SeriesTask(fixed=fixed, data=data, validation=None, prior_weight=prior_weight, method=ps.Moments(), recipe=RECIPE)
-    return TrainingState(learned, RECIPE.optimiser().init(learned), learned, jnp.asarray(-jnp.inf), jnp.asarray(0)), task
+    dtype = data.record.y.dtype
+    task = SeriesTask(
+        fixed=fixed,
+        data=data,
+        validation=None,
+        prior_weight=np.asarray(RECIPE.prior_weight, dtype),
+        method=ps.Moments(),
+        recipe=RECIPE,
+        pace=RECIPE.pace(dtype),
+        full_batch=True,
+    )
+    worst, first = jnp.asarray(-jnp.inf, dtype), jnp.asarray(0, jnp.int32)
+    return TrainingState(learned, task.optimiser().init(learned), learned, worst, first), task
 
 
 def chunk(state: TrainingState, task: SeriesTask) -> tuple[Callable[[], Any], float]:
-    """The iterations that the library runs in one compiled call, and its compilation time in seconds."""
-    arguments = state, task, jr.key(0), jnp.asarray(CHUNK), jnp.asarray(CHUNK)
-    loop: Any = _run_chunk
+    """The iterations of a chunk as the library runs them, and their compilation time in seconds."""
+    slices = Slices()
+    slices.count = CHUNK
+    run = partial(_run_chunk, state, task.compiled(), jr.key(0), CHUNK, CHUNK, slices)
     begin = time.perf_counter()
-    program = loop.lower(*arguments).compile()
-    return lambda: program(*arguments), time.perf_counter() - begin
+    run()
+    return run, time.perf_counter() - begin
 
 
 def gradient(learned: Any, task: SeriesTask) -> Any:

@@ -12,7 +12,6 @@ from functools import cache, update_wrapper
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-import equinox as eqx
 import jax
 import jax.core
 import jax.numpy as jnp
@@ -102,8 +101,8 @@ class _Compiled(Generic[Answer]):
             args, kwargs = jax.tree.unflatten(structure, [jnp.asarray(leaf) if _is_array(leaf) else leaf for leaf in leaves])
             return self.function(*args, **kwargs)
         with one_blas_thread():
-            program, static = self._program(leaves, structure, lambda lowered: lowered.compile())
-            return eqx.combine(jax.block_until_ready(program(_arrays(leaves))), static[0])
+            program, answer = self._program(leaves, structure, lambda lowered: lowered.compile())
+            return answer.merge(jax.block_until_ready(program(_arrays(leaves))))
 
     def interruptible(self, *args: Any, **kwargs: Any) -> Answer:
         """The same, but an exception that a signal raises, such as KeyboardInterrupt, ends the call at once.
@@ -112,28 +111,40 @@ class _Compiled(Generic[Answer]):
         """
         leaves, structure = jax.tree.flatten((args, kwargs))
         with one_blas_thread():
-            program, static = self._program(leaves, structure, lambda lowered: _in_thread(lowered.compile))
-            found = _in_thread(lambda: jax.block_until_ready(program(_arrays(leaves))))
-            return eqx.combine(found, static[0])
+            program, answer = self._program(leaves, structure, lambda lowered: _in_thread(lowered.compile))
+            return answer.merge(_in_thread(lambda: jax.block_until_ready(program(_arrays(leaves)))))
 
-    def _program(self, leaves: list[Any], structure: Any, compile_: Callable[[Any], Any]) -> tuple[Any, list[Any]]:
+    def _program(self, leaves: list[Any], structure: Any, compile_: Callable[[Any], Any]) -> tuple[Any, "_Split"]:
         """The compiled program, and the part of its answer that is not arrays."""
         key = (self, structure, jax.config.jax_enable_x64, *map(_type_of, leaves))  # type: ignore[attr-defined]
         found = _programs.get(key)
         if found is None:
-            fixed, static = [None if _is_array(leaf) else leaf for leaf in leaves], []
+            fixed, answer = [None if _is_array(leaf) else leaf for leaf in leaves], _Split()
 
-            def run(arrays: list[Any]) -> Any:
-                merged = [leaf if array is None else array for array, leaf in zip(arrays, fixed, strict=True)]
-                args, kwargs = jax.tree.unflatten(structure, merged)
-                answer, rest = eqx.partition(self.function(*args, **kwargs), eqx.is_array)
-                static.append(rest)
-                return answer
+            def run(arrays: list[Any]) -> list[Any]:
+                args, kwargs = jax.tree.unflatten(structure, _merged(arrays, fixed))
+                return answer.split(self.function(*args, **kwargs))
 
             # Ahead of time: a program that belongs to nobody but this cache is released with its entry.
-            found = compile_(jax.jit(run).lower(_arrays(leaves))), static
+            found = compile_(jax.jit(run).lower(_arrays(leaves))), answer
             _programs.add(key, found)
         return found
+
+
+class _Split:
+    """A tree as its arrays, which a program returns, and all else, which is known once it was traced."""
+
+    def split(self, tree: Any) -> list[Any]:
+        leaves, self.structure = jax.tree.flatten(tree)
+        self.fixed = [None if _is_array(leaf) else leaf for leaf in leaves]
+        return [leaf if _is_array(leaf) else None for leaf in leaves]
+
+    def merge(self, arrays: list[Any]) -> Any:
+        return jax.tree.unflatten(self.structure, _merged(arrays, self.fixed))
+
+
+def _merged(arrays: list[Any], fixed: list[Any]) -> list[Any]:
+    return [leaf if array is None else array for array, leaf in zip(arrays, fixed, strict=True)]
 
 
 def compiled(function: Callable[..., Answer]) -> _Compiled[Answer]:
@@ -151,17 +162,24 @@ def _is_array(leaf: Any) -> bool:
 
 def _arrays(leaves: list[Any]) -> list[Any]:
     """The leaves that are traced, in JAX's precision; None in place of the others."""
-    return [
-        leaf if isinstance(leaf, jax.Array) else np.asarray(leaf, _precision(leaf.dtype)) if _is_array(leaf) else None
-        for leaf in leaves
-    ]
+    return [leaf if isinstance(leaf, jax.Array) else _in_precision(leaf) for leaf in leaves]
+
+
+def _in_precision(leaf: Any) -> np.ndarray | None:
+    return np.asarray(leaf, _precision(leaf.dtype)) if isinstance(leaf, np.ndarray | np.generic) else None
 
 
 def _type_of(leaf: Any) -> Any:
-    """What a program depends on: shape, type and device of an array, or the static leaf itself."""
+    """What a program depends on: shape and type of an array and, where there are several, its device; or the static leaf."""
     if isinstance(leaf, jax.Array):
-        return leaf.shape, leaf.dtype, getattr(leaf, "weak_type", False), leaf.sharding  # keys have no weak type
-    return (leaf.shape, _precision(leaf.dtype)) if _is_array(leaf) else leaf
+        weak = getattr(leaf, "weak_type", False)  # keys have none
+        return (leaf.shape, leaf.dtype, weak) if _one_device() else (leaf.shape, leaf.dtype, weak, leaf.sharding)
+    return (leaf.shape, _precision(leaf.dtype), False) if _is_array(leaf) else leaf
+
+
+@cache
+def _one_device() -> bool:
+    return jax.device_count() == 1
 
 
 def _precision(dtype: Any) -> Any:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import jax
@@ -49,9 +49,9 @@ class FittedModel:
     history: History = field(default_factory=History, repr=False)
     layout: Layout | None = None
 
-    @property
+    @cached_property
     def recursion(self) -> Recursion:
-        """The model with its method."""
+        """The model with its method; made once, because a stream asks for it at every step."""
         return Recursion(self.ssm, self.method)
 
     @property
