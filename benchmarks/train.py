@@ -93,8 +93,8 @@ class Eager:
 
         self.torch = torch
         self.parameters = {n: torch.from_numpy(value).requires_grad_() for n, value in named(state.learned).items()}
-        self.y = torch.from_numpy(np.array(task.data.record.y[:, :, 0])).T.contiguous()
-        self.observed = task.data.observed
+        self.y = torch.from_numpy(np.array(task.data.record.y[: int(task.data.count), : task.data.longest, 0])).T.contiguous()
+        self.observed = float(task.data.observed)
         self.adam = torch.optim.Adam(self.parameters.values(), lr=RECIPE.learning_rate, fused=True)
         kind = self.y.dtype
         # Row k - 2 is the polynomial (-1)^k He_{k-2} / sqrt(k!): one matrix product gives all coefficients of all units.
