@@ -6,6 +6,7 @@ has at most 65,530 on Linux. So arrays are padded to few lengths (`bucket`), and
 
 import os
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Callable
 from functools import cache, update_wrapper
@@ -18,6 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from threadpoolctl import ThreadpoolController
 
+QUICK = 0.2  # seconds of a call that need not be interruptible
 MOST_PROGRAMS = 32
 """Compiled programs of this library that are kept, the least recently used one is released first; see `keep_programs`."""
 
@@ -107,12 +109,20 @@ class _Compiled(Generic[Answer]):
     def interruptible(self, *args: Any, **kwargs: Any) -> Answer:
         """The same, but an exception that a signal raises, such as KeyboardInterrupt, ends the call at once.
 
-        Compilation and execution go on in a thread of their own, whose result is then dropped.
+        Compilation and execution go on in a thread of their own, whose result is then dropped. A program that was quick the last
+        time is not worth a thread.
         """
         leaves, structure = jax.tree.flatten((args, kwargs))
         with one_blas_thread():
             program, answer = self._program(leaves, structure, lambda lowered: _in_thread(lowered.compile))
-            return answer.merge(_in_thread(lambda: jax.block_until_ready(program(_arrays(leaves)))))
+            begin = time.monotonic()
+
+            def run() -> list[Any]:
+                return jax.block_until_ready(program(_arrays(leaves)))
+
+            arrays = run() if answer.seconds < QUICK else _in_thread(run)
+            answer.seconds = time.monotonic() - begin
+            return answer.merge(arrays)
 
     def _program(self, leaves: list[Any], structure: Any, compile_: Callable[[Any], Any]) -> tuple[Any, "_Split"]:
         """The compiled program, and the part of its answer that is not arrays."""
@@ -132,7 +142,14 @@ class _Compiled(Generic[Answer]):
 
 
 class _Split:
-    """A tree as its arrays, which a program returns, and all else, which is known once it was traced."""
+    """A tree as its arrays, which a program returns, and all else, which is known once it was traced.
+
+    Attributes:
+        seconds: What the last interruptible call of the program took.
+    """
+
+    def __init__(self):
+        self.seconds = float("inf")
 
     def split(self, tree: Any) -> list[Any]:
         leaves, self.structure = jax.tree.flatten(tree)
