@@ -109,7 +109,7 @@ class _Compiled(Generic[Answer]):
     def interruptible(self, *args: Any, **kwargs: Any) -> Answer:
         """The same, but an exception that a signal raises, such as KeyboardInterrupt, ends the call at once.
 
-        Compilation and execution go on in a thread of their own, whose result is then dropped. A program that was quick the last
+        Compilation and execution go on in a thread, whose result is then dropped. A program that was quick the last
         time is not worth a thread.
         """
         leaves, structure = jax.tree.flatten((args, kwargs))
