@@ -142,7 +142,7 @@ def learn(runs: dict[str, np.ndarray], spec: Spec) -> tuple[np.ndarray, np.ndarr
 def train(models: ps.StateSpaceModel, y: jax.Array, recipe: ps.Recipe) -> ps.StateSpaceModel:
     """Models after training by a recipe, each on its own series."""
     learned, fixed = eqx.partition(models, trainable(models))
-    optimiser = recipe.optimiser()
+    optimiser = recipe.pace(jnp.result_type(float)).optimiser(recipe.schedule)
 
     def loss(parameters, fixed, y):
         model = eqx.combine(parameters, fixed)
