@@ -6,7 +6,7 @@ PYTEST := $(BIN)/python -m pytest -q -p no:cacheprovider
 # Where this is set, every process parses all of JAX again.
 unexport PYTHONDONTWRITEBYTECODE
 # Rooms whose numbers depend on the precision.
-NUMERICS := tests/beliefs tests/networks tests/methods tests/models
+NUMERICS := tests/beliefs tests/networks tests/methods tests/data tests/models
 
 .PHONY: demo test test-all bench experiments cases clean
 

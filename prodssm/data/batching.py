@@ -91,7 +91,7 @@ class SeriesBatch(eqx.Module):
         if size is not None:
             # A random permutation of the first `count` members, which is traced: they are sorted by random bits.
             bits = jr.bits(jr.split(jr.fold_in(key, 0))[1], members.shape, jnp.uint32)
-            last = jnp.where(members < self.count, bits, jnp.iinfo(jnp.uint32).max)
+            last = jnp.where(members < self.count, bits, np.uint32(0xFFFFFFFF))
             order = jax.lax.sort_key_val(last, members)[1]
             members = order[jnp.arange(size, dtype=jnp.int32) % self.count]
         room = jnp.maximum(lengths[members] - (window or 0), 0)
