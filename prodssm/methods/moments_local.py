@@ -111,7 +111,6 @@ def _activate(activation: Activation, hidden: HiddenChannel, x_cov: Array, order
     if hidden.diagonal is None or not thin:
         # A fusion barrier, or XLA would recompute both expansions for every pair of units.
         after, dense = activation_moments(jax.tree.map(fusion_barrier, found), std, cov, hidden.noise_matrix())
-        # For few states slope and noise give the covariance at no more cost, and without cancellation between the chains.
         return HiddenChannel(found.mean, slope, dense=dense, cov=after)
     diagonal = tilt**2 * hidden.diagonal + found.rest
     rows = [] if hidden.factor is None else [hidden.factor * tilt[None, :]]
