@@ -15,6 +15,7 @@ import numpy as np
 from scipy import special
 
 import prodssm as ps
+from prodssm.beliefs.gaussian import Link
 
 # ---------------------------------------------------------------- comparisons
 
@@ -401,7 +402,7 @@ def propagate(method, network, belief, *, weights="local", control=None, dt=None
         belief = ps.JointGaussian.independent(belief, network.weights)
     network = network.at_mean() if weights == "point" else network
     control = None if control is None else array(control)
-    return method.propagate(network, belief, control, None if dt is None else array(dt))
+    return method.propagate(network, belief, control, None if dt is None else Link.residual(belief.mean, array(dt)))
 
 
 def flatten(matrices):

@@ -63,9 +63,32 @@ class Channel(eqx.Module):
         if self.slope.shape != (n, n):
             raise ValueError(f"a residual link needs as many outputs as states, got a slope of shape {self.slope.shape}")
         require_shape("mean", mean, (n,))
-        slope = jnp.eye(n, dtype=self.slope.dtype) + dt * self.slope
+        return self.beside(Link.residual(mean, dt))
+
+    def beside(self, link: "Link") -> "Channel":
+        """The channel of `link(x) + dt f(x)`."""
+        dt = link.dt
         weight_slope = None if self.weight_slope is None else dt * self.weight_slope
-        return Channel(mean + dt * self.mean, slope, dt**2 * self.noise, weight_slope)
+        return Channel(link.mean + dt * self.mean, link.slope + dt * self.slope, dt**2 * self.noise, weight_slope)
+
+
+class Link(eqx.Module):
+    """An affine map of the state to which `dt` times a network is added, around a belief: of a residual transition, x.
+
+    Attributes:
+        mean: The map at the mean of the belief.
+        slope: Its slope.
+        dt: What the network is multiplied by.
+    """
+
+    mean: Float[Array, " x"]
+    slope: Float[Array, "x x"]
+    dt: Float[Array, ""] | float
+
+    @classmethod
+    def residual(cls, mean: Float[Array, " x"], dt: Float[Array, ""] | float = 1.0) -> "Link":
+        """The identity."""
+        return cls(mean, jnp.eye(mean.size, dtype=mean.dtype), dt)
 
 
 def standard_deviations(cov: Float[Array | np.ndarray, "n x x"]) -> Float[Array | np.ndarray, "n x"]:

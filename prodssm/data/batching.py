@@ -1,16 +1,20 @@
 """Padded batches of series with a mask of the scored observations, and random mini-batches and windows of them."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from prodssm._compilation import pad
-from prodssm.data.series import Record, Series, Values, stack_records
+from prodssm.data.folds import Block
+from prodssm.data.series import Record, Series, Values, part_of, stack_records
+
+LEAD = 100  # observations before a held-out block that are filtered
 
 
 class SeriesBatch(eqx.Module):
@@ -21,12 +25,14 @@ class SeriesBatch(eqx.Module):
         count: Number of series before padding, traced.
         scored: 1 at time steps that are scored, 0 elsewhere.
         observed: Number of observed values at scored time steps.
+        given: Which observations are conditioned on; None for all. The others are predicted in a free run.
     """
 
     record: Record
     count: Int[Values, ""]
     scored: Float[Values, "batch time"]
     observed: Float[Values, ""]
+    given: Bool[Values, "batch time"] | None = None
 
     @classmethod
     def stack(
@@ -49,6 +55,16 @@ class SeriesBatch(eqx.Module):
         scored = pad(scored, len(record.dt))
         observed = (np.isfinite(record.y) * scored[:, :, None]).sum(dtype=float)
         return cls(record, np.asarray(len(series), np.int32), scored, np.asarray(observed, scored.dtype))
+
+    @classmethod
+    def of_blocks(cls, series: Sequence[Series], blocks: Sequence[Block]) -> "SeriesBatch":
+        """One row per block: some observations before it that are known, then the block, which is scored in a free run."""
+        starts = [max(0, block.begin - LEAD) for block in blocks]
+        known = np.array([block.begin - start for block, start in zip(blocks, starts, strict=True)], np.int32)
+        parts = [part_of(series[block.series], start, block.end) for block, start in zip(blocks, starts, strict=True)]
+        whole = cls.stack(parts, known)
+        known = pad(known, len(whole.scored))
+        return replace(whole, given=np.arange(whole.scored.shape[1])[None, :] < known[:, None])
 
     @property
     def longest(self) -> int:

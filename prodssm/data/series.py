@@ -116,7 +116,12 @@ def with_times(series: SeriesT, time: Float[Values, " time"], dt: Float[Values, 
 
 def first_steps(series: SeriesT, length: int) -> SeriesT:
     """Return the first `length` time steps; unlike a new `Series`, they may miss all values of an output."""
-    return jax.tree.map(lambda column: column[:length], series)
+    return part_of(series, 0, length)
+
+
+def part_of(series: SeriesT, begin: int, end: int) -> SeriesT:
+    """Return the time steps from `begin` to `end` (exclusive); unlike a new `Series`, they may miss all values of an output."""
+    return jax.tree.map(lambda column: column[begin:end], series)
 
 
 # ---------------------------------------------------------------- conversion

@@ -1,5 +1,6 @@
 """Splits of the data into training and validation data."""
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -7,6 +8,7 @@ import numpy as np
 
 from prodssm._validation import require_number
 from prodssm.data.batching import SeriesBatch
+from prodssm.data.folds import Block
 from prodssm.data.series import Series, first_steps
 
 MIN_WHOLE_SERIES = 5  # number of series from which on validation data are whole series rather than the ends of all
@@ -46,6 +48,14 @@ class Split(NamedTuple):
         begin, end = zip(*(_bounds(steps, len(each)) for each in series), strict=True)
         training = [_without(*each) for each in zip(series, begin, end, strict=True)]
         return cls(training, SeriesBatch.stack(series, begin, end))
+
+    @classmethod
+    def by_blocks(cls, series: list[Series], blocks: Sequence[Block]) -> "Split":
+        """Hold out blocks, which are scored in a free run from what precedes them; in the training data they are missing."""
+        training = list(series)
+        for n, begin, end in blocks:
+            training[n] = _without(training[n], begin, end)
+        return cls(training, SeriesBatch.of_blocks(series, blocks))
 
     @classmethod
     def by_series(cls, series: list[Series], validation_series: list[Series]) -> "Split":

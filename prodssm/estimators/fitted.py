@@ -83,7 +83,7 @@ class FittedModel:
         return np.broadcast_to(variance, (steps, variance.size))
 
     def _decompose(self, standard: Series, steps: int, u: Any, dt: Any) -> Decomposition:
-        found = decompose(self.recursion, standard.record, *future_inputs(self.ssm, standard, steps, u, dt))
+        found = decompose(self.recursion, standard.record, future_inputs(self.ssm, standard, steps, u, dt))
         square = np.asarray(self.scaling.y.scale, float) ** 2
         parts = (found.epistemic, found.aleatoric, found.measurement)
         return Decomposition(*(np.asarray(part, float) * square for part in parts))
@@ -115,8 +115,8 @@ class FittedModel:
         u = None if standard.u is None else standard.u[cut:]
         dt = standard.dt[cut - 1 :][:steps] if self.ssm.residual else None
         found = forecast(self.ssm, past, steps, self.method, u=u, dt=dt)
-        inputs = future_inputs(self.ssm, past, steps, u, dt)
-        futures = sample_futures(self.recursion, past.record, *inputs, key=jr.key(self.seed + 1), samples=samples)
+        ahead = future_inputs(self.ssm, past, steps, u, dt)
+        futures = sample_futures(self.recursion, past.record, ahead, key=jr.key(self.seed + 1), samples=samples)
         return compare_with_samples(*(np.asarray(part, float) for part in (found.mean, found.std, futures)))
 
     def start(self) -> Stream:
@@ -154,8 +154,8 @@ def _transition(recursion: Recursion, states: Array, controls: Array | None) -> 
     method = recursion.method if isinstance(recursion.method, Moments) else Moments()
 
     def at(x, u):
-        _, found = method.propagate(network, Gaussian.certain(x), u)
-        return (x + found.mean if model.residual else found.mean), found.var
+        _, found = method.propagate(network, Gaussian.certain(x), u, model.link(x, u, jnp.ones((), model.dtype)))
+        return found.mean, found.var
 
     return jax.vmap(at)(states, controls) if controls is not None else jax.vmap(lambda x: at(x, None))(states)
 
@@ -163,9 +163,10 @@ def _transition(recursion: Recursion, states: Array, controls: Array | None) -> 
 @compiled
 def _stream_step(recursion: Recursion, y_scaling, u_scaling, x_scaling, stream: Stream, y, u, dt) -> tuple[Stream, tuple]:
     control = None if u is None else u_scaling.transform(u)
-    filtered, _ = recursion.update(stream.belief, y_scaling.transform(y), stream.count)
+    filtered, _ = recursion.update(stream.belief, y_scaling.transform(y), control, stream.count)
     _, following = recursion.move(filtered, control, dt, stream.count)
-    seen = recursion.model.likelihood.predict(recursion.emit(following, stream.count + 1))
+    # The next control is not known yet: with direct feedthrough the prediction is for one that stays as it is.
+    seen = recursion.model.likelihood.predict(recursion.emit(following, control, stream.count + 1))
     found = (
         y_scaling.inverse(seen.mean),
         y_scaling.inverse_cov(seen.cov),

@@ -35,7 +35,8 @@ class Streaming:
         Args:
             state: The stream, from `start` or from the last `step`.
             y: The observation, (y,); a dict or a row of a pandas frame is read by the names of fit.
-            u: The control that acts until the next observation, (u,), if the model has any; likewise.
+            u: The control that acts until the next observation, (u,), if the model has any; likewise. With direct feedthrough
+                it acts on `y` as well, and the prediction of the next observation is for a control that stays as it is.
             dt: Time until the next observation, in the units of the data; the typical time step if not given.
 
         Returns:

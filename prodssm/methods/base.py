@@ -19,7 +19,7 @@ from prodssm._validation import (
     require_variances,
     values_of,
 )
-from prodssm.beliefs.gaussian import Belief, Channel
+from prodssm.beliefs.gaussian import Belief, Channel, Link
 from prodssm.beliefs.joint import JointGaussian
 from prodssm.beliefs.linalg import symmetrise
 from prodssm.networks.network import Network
@@ -53,7 +53,7 @@ class Method(eqx.Module):
         """
 
     def propagate(
-        self, network: Network, belief: Belief, control: Float[Array, " u"] | None = None, dt: Array | None = None
+        self, network: Network, belief: Belief, control: Float[Array, " u"] | None = None, link: Link | None = None
     ) -> tuple[Channel, Belief]:
         """The channel, and the belief that it predicts.
 
@@ -63,10 +63,10 @@ class Method(eqx.Module):
             network: The network.
             belief: The belief about the input.
             control: Known inputs that follow the state.
-            dt: Time step of the residual form x + dt f(x); `None` for f(x).
+            link: What `dt` times the network is added to, as in the residual form x + dt f(x); `None` for f(x).
         """
         found = self.channel(network, belief, control)
-        found = found if dt is None else found.residual(belief.mean, dt)
+        found = found if link is None else found.beside(link)
         return found, belief.predict(found)
 
     def at(self, t: Array | int, salt: int) -> "Method":

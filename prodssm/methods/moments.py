@@ -4,7 +4,7 @@ import equinox as eqx
 from jaxtyping import Array, Float
 
 from prodssm._validation import plain, require_integer
-from prodssm.beliefs.gaussian import Belief, Channel
+from prodssm.beliefs.gaussian import Belief, Channel, Link
 from prodssm.methods.base import Method
 from prodssm.methods.moments_global import forward
 from prodssm.methods.moments_local import local_moments
@@ -39,14 +39,14 @@ class Moments(Method):
         return self.propagate(network, belief, control)[0]
 
     def propagate(
-        self, network: Network, belief: Belief, control: Float[Array, " u"] | None = None, dt: Array | None = None
+        self, network: Network, belief: Belief, control: Float[Array, " u"] | None = None, link: Link | None = None
     ) -> tuple[Channel, Belief]:
         """The channel and the predicted belief, whose covariance the rule finds on the way."""
         if belief.weights is not None:
             passed = forward(network, belief, control, self.order_for(belief))
-            return passed.plain() if dt is None else passed.residual(dt)
+            return passed.plain() if link is None else passed.beside(link)
         found, predicted = local_moments(network.given(control), belief.state, self.order_for(belief))
-        if dt is None:
+        if link is None:
             return found, predicted
-        found = found.residual(belief.mean, dt)
+        found = found.beside(link)
         return found, belief.predict(found)

@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from prodssm.beliefs.gaussian import Belief, Channel, Gaussian
+from prodssm.beliefs.gaussian import Belief, Channel, Gaussian, Link
 from prodssm.beliefs.joint import JointGaussian
 from prodssm.beliefs.linalg import fusion_barrier, sandwich, symmetrise
 from prodssm.beliefs.weights.base import Factors, WeightBelief, layer_slice
@@ -117,12 +117,12 @@ class GlobalPass(eqx.Module):
         predicted = JointGaussian(Gaussian(self.mean, self.cov), cross, self.weights)
         return Channel(self.mean, self.slope, self.noise, weight_slope), predicted
 
-    def residual(self, dt: Array) -> tuple[Channel, JointGaussian]:
-        """The channel of x + dt f(x), and the predicted belief."""
+    def beside(self, link: Link) -> tuple[Channel, JointGaussian]:
+        """The channel of link(x) + dt f(x), and the predicted belief."""
+        x, dt = self.belief.state, link.dt
         factors = tuple((dt * behind, inputs) for behind, inputs in self.factors())
         weight_slope = written_out(factors)
-        x, eye = self.belief.state, jnp.eye(self.mean.size, dtype=self.mean.dtype)
-        mean, slope, noise = x.mean + dt * self.mean, eye + dt * self.slope, dt**2 * self.noise
+        mean, slope, noise = link.mean + dt * self.mean, link.slope + dt * self.slope, dt**2 * self.noise
         mixed = slope @ (dt * self.mixed).T
         cov = sandwich(slope, x.cov) + noise + mixed + mixed.T + self.weights.slope_cov(weight_slope, dt**2 * self.own)
         cross = self.weights.predict_cross(self.belief.cross, slope, weight_slope, factors)

@@ -7,7 +7,7 @@ by the same recursions, without what each replica draws for itself.
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from prodssm.beliefs.gaussian import Channel, Gaussian
+from prodssm.beliefs.gaussian import Channel, Gaussian, Link
 from prodssm.beliefs.joint import JointGaussian
 from prodssm.beliefs.linalg import sandwich
 from prodssm.methods.moments import Moments
@@ -29,7 +29,7 @@ def propagate_replicas(
     belief: JointGaussian,
     replica_cov: Float[Array, "x x"],
     control: Float[Array, " u"] | None,
-    dt: Array | None,
+    link: Link | None,
 ) -> tuple[Channel, JointGaussian, Float[Array, "x x"]]:
     """One transition: the channel, the predicted belief, and the covariance between the states of two replicas.
 
@@ -39,10 +39,10 @@ def propagate_replicas(
         belief: The belief about state and weights, the same for both replicas.
         replica_cov: Covariance between their states before the transition.
         control: Known inputs that follow the state.
-        dt: Time step of the residual form; `None` for f(x).
+        link: What `dt` times the network is added to; `None` for f(x).
     """
     passed = forward(network, belief, control, method.order_for(belief))
-    channel, predicted = passed.plain() if dt is None else passed.residual(dt)
+    channel, predicted = passed.plain() if link is None else passed.beside(link)
     between, depth = replica_cov, 0
     for layer in passed.trace:
         if isinstance(layer, ActivationTrace):
@@ -52,12 +52,11 @@ def propagate_replicas(
             own = belief.weights.contract(depth, between)
             between = sandwich(layer.weight, between) + layer.shared + own + layer.products
             depth += 1
-    if dt is None:
+    if link is None:
         return channel, predicted, between
-    # Cov[f, x~] for replicas: the state's slope acts on their covariance, the weights are shared.
-    jacobian = channel.slope - jnp.eye(len(between), dtype=between.dtype)
-    across = jacobian @ replica_cov + channel.weight_slope @ belief.cross.T
-    return channel, predicted, replica_cov + across + across.T + dt**2 * between
+    # Cov[dt f, x~] for replicas: the network's slope acts on their covariance, the weights are shared.
+    across = ((channel.slope - link.slope) @ replica_cov + channel.weight_slope @ belief.cross.T) @ link.slope.T
+    return channel, predicted, sandwich(link.slope, replica_cov) + across + across.T + link.dt**2 * between
 
 
 def output_replica_cov(

@@ -12,7 +12,7 @@ from prodssm.data.series import Record, Values
 from prodssm.methods.moments import Moments
 from prodssm.methods.replicas import initial_replica_cov, output_replica_cov, propagate_replicas
 from prodssm.models.filtering import Recursion
-from prodssm.models.forecasting import forecast_from
+from prodssm.models.forecasting import Moves, forecast_from
 from prodssm.models.state_space import StateSpaceModel
 
 
@@ -24,7 +24,7 @@ class VarianceParts(eqx.Module):
     measurement: Float[Values, "steps y"]
 
 
-def decompose(recursion: Recursion, record: Record, u: Values | None, dt: Values) -> VarianceParts:
+def decompose(recursion: Recursion, record: Record, ahead: Moves) -> VarianceParts:
     """The parts of the variance of a forecast that follows a record.
 
     Point weights have no epistemic part. For global weights it is the covariance between replicas.
@@ -37,32 +37,31 @@ def decompose(recursion: Recursion, record: Record, u: Values | None, dt: Values
         )
     if mode == "global" and not isinstance(recursion.method, Moments):
         raise ValueError(f"decompose needs method='moments', got {type(recursion.method).__name__}")
-    return forecast_from(_decompose, recursion, record, u, dt)
+    return forecast_from(_decompose, recursion, record, ahead)
 
 
 @compiled
-def _decompose(recursion: Recursion, belief: Any, times: Array, u: Array | None, dt: Array) -> VarianceParts:
+def _decompose(recursion: Recursion, belief: Any, times: Array, ahead: Moves) -> VarianceParts:
     model: StateSpaceModel = recursion.model
     method: Any = recursion.method  # Moments where there are replicas
     replicas = belief.weights is not None
 
-    def body(carry, ahead):
+    def body(carry, now):
         belief, between = carry
-        t, control, step = ahead
-        _, following = recursion.move(belief, control, step, t)
+        t, move = now
+        _, following = recursion.move(belief, move.u, move.dt, t)
         if replicas:
-            _, _, between = propagate_replicas(
-                method, model.transition, belief, between, control, step if model.residual else None
-            )
-        output = recursion.emit(following, t + 1)
-        shared = between
-        if model.emission is not None:
+            link = model.link(belief.mean, move.u, move.dt)
+            _, _, between = propagate_replicas(method, model.transition, belief, between, move.u, link)
+        output = recursion.emit(following, move.seen_u, t + 1)
+        shared, emission = between, model.emission_at(move.seen_u)
+        if emission is not None:
             # Only moment matching has a rule for replicas; without them the covariance between them stays zero.
-            emission = model.emission.at_mean()
+            emission = emission.at_mean()
             shared = output_replica_cov(method, emission, following.state, between) if replicas else output.cov * 0.0
         epistemic, noise = jnp.diag(shared), model.likelihood.conditional_var(output)
         total = jnp.diag(model.likelihood.predict(output).cov)
         return (following, between), (epistemic, total - noise - epistemic, noise)
 
     start = initial_replica_cov(belief) if replicas else jnp.zeros_like(belief.cov)
-    return VarianceParts(*jax.lax.scan(body, (belief, start), (times, u, dt))[1])
+    return VarianceParts(*jax.lax.scan(body, (belief, start), (times, ahead))[1])

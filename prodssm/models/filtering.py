@@ -10,7 +10,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from prodssm._compilation import compiled, is_traced
 from prodssm._validation import require_answer
@@ -57,21 +57,26 @@ class Recursion(eqx.Module):
     model: StateSpaceModel
     method: Method
 
-    def update(self, belief: Belief, y: Array, t: Array | int) -> tuple[Belief, Array]:
-        """The filtered belief after observing y, and the log evidence of y."""
-        channel, _ = self.model.emit(self.method.at(t, 0), belief.state)
+    def update(self, belief: Belief, y: Array, u: Array | None, t: Array | int) -> tuple[Belief, Array]:
+        """The filtered belief after observing y under the control u, and the log evidence of y."""
+        channel, _ = self.model.emit(self.method.at(t, 0), belief.state, u)
         return self.model.likelihood.condition(belief, channel, y)
 
     def move(self, belief: Belief, u: Array | None, dt: Array, t: Array | int) -> tuple[Channel, Belief]:
         """The transition channel, and the predicted belief at the next time step."""
         return self.model.move(self.method.at(t, 1), belief, u, dt)
 
-    def emit(self, belief: Belief, t: Array | int) -> Gaussian:
-        """The belief about the emission's output, without measurement noise."""
-        return self.model.emit(self.method.at(t, 0), belief.state)[1]
+    def emit(self, belief: Belief, u: Array | None, t: Array | int) -> Gaussian:
+        """The belief about the emission's output under the control u, without measurement noise."""
+        return self.model.emit(self.method.at(t, 0), belief.state, u)[1]
 
     def scan(
-        self, record: Record, *, moves: Values | None = None, keep_channels: bool = False
+        self,
+        record: Record,
+        *,
+        moves: Values | None = None,
+        keep_channels: bool = False,
+        given: Bool[Values, " time"] | None = None,
     ) -> tuple[Belief, tuple[Any, Any, Array]]:
         """Filter a record: the belief after the last move; filtered beliefs (and channels) and log evidence at every step.
 
@@ -79,20 +84,23 @@ class Recursion(eqx.Module):
             record: The record.
             moves: Number of moves after which the belief stays as it is; by default the length of the record before padding.
             keep_channels: Whether to return the transition's channels, and whole beliefs rather than those about the state.
+            given: Which observations are conditioned on; the others are predicted only, as in a free run. All if not given.
         """
         moves = record.length if moves is None else moves
 
         @jax.checkpoint  # a gradient stores beliefs only and recomputes the rest of a step: less memory, and less time
         def body(belief, now):
-            t, y, u, dt = now
-            filtered, log_evidence = self.update(belief, y, t)
+            t, y, u, dt, known = now
+            filtered, log_evidence = self.update(belief, y if known is None else jnp.where(known, y, jnp.nan), u, t)
+            if known is not None:
+                log_evidence = self.model.likelihood.log_prob(self.emit(belief, u, t), y)
             channel, following = self.move(filtered, u, dt, t)
             if moves is not None:
                 following = select(t < moves, following, belief)
             kept: tuple[Any, Any] = (filtered, channel) if keep_channels else (filtered.state, None)
             return following, (*kept, log_evidence)
 
-        steps = jnp.arange(record.dt.size, dtype=jnp.int32), record.y, record.u, record.dt
+        steps = jnp.arange(record.dt.size, dtype=jnp.int32), record.y, record.u, record.dt, given
         return jax.lax.scan(body, self.model.initial_belief(), steps)
 
     def bucketed(self, record: Record) -> Record:
@@ -140,7 +148,8 @@ def last_filtered(recursion: Recursion, record: Record) -> Belief:
 def _last_filtered(recursion: Recursion, record: Record) -> Belief:
     last = record.last
     belief = recursion.scan(record, moves=last)[0]
-    return recursion.update(belief, jnp.asarray(record.y)[last], last)[0]
+    u = None if record.u is None else jnp.asarray(record.u)[last]
+    return recursion.update(belief, jnp.asarray(record.y)[last], u, last)[0]
 
 
 def select(condition: Array, then: Any, otherwise: Any) -> Any:

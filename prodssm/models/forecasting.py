@@ -52,7 +52,8 @@ def forecast(
         series: The past: a `Series`, or an array (time, y).
         steps: Number of observations ahead.
         method: How channels are found, a name or a `Method`.
-        u: Future controls, (steps, u); `u[k]` acts after the k-th forecast. The last row is not used and may be left out.
+        u: Future controls, (steps, u); `u[k]` acts after the k-th forecast, and on it with direct feedthrough. Without that the
+            last row is not used and may be left out.
         dt: Future time steps, (steps,); `dt[k]` leads to the k-th forecast. The last one of the series if not given.
 
     Returns:
@@ -60,62 +61,90 @@ def forecast(
     """
     series, found = checked_input(model, series, method)
     recursion, ahead = Recursion(model, found), future_inputs(model, series, steps, u, dt)
-    answer = forecast_from(_forecast, recursion, series.record, *ahead)
+    answer = forecast_from(_forecast, recursion, series.record, ahead)
     _require_finite_steps(answer)
     return answer
 
 
-def forecast_from(rule: Callable[..., Answer], recursion: Recursion, record: Record, u: Values | None, dt: Values) -> Answer:
+class Moves(eqx.Module):
+    """The known inputs of consecutive moves.
+
+    Attributes:
+        u: The control during each move; None without controls.
+        seen_u: The control at the observation after each move; None without direct feedthrough.
+        dt: The time step of each move.
+    """
+
+    u: Float[Values, "steps u"] | None
+    seen_u: Float[Values, "steps u"] | None
+    dt: Float[Values, " steps"]
+
+    @classmethod
+    def between(cls, model: StateSpaceModel, u: Float[Values, "n u"] | None, dt: Float[Values, " steps"]) -> "Moves":
+        """The moves between observations at which these are the controls; the last one matters for feedthrough only."""
+        if u is None:
+            return cls(None, None, dt)
+        return cls(u[: dt.shape[0]], u[1:] if model.feedthrough else None, dt)
+
+    def padded(self, room: int) -> "Moves":
+        """With so many moves."""
+        u, seen = (None if part is None else pad(np.asarray(part), room) for part in (self.u, self.seen_u))
+        return Moves(u, seen, pad(np.asarray(self.dt), room, 1.0))
+
+
+def forecast_from(rule: Callable[..., Answer], recursion: Recursion, record: Record, ahead: Moves) -> Answer:
     """What a rule finds for the steps that follow a record, an answer whose arrays have the steps as their first axis.
 
     Args:
-        rule: A compiled function of the recursion, the last filtered belief, and index, controls and dt of each move.
+        rule: A compiled function of the recursion, the last filtered belief, the index of each move, and the moves.
         recursion: The model with its method.
         record: The past.
-        u: Controls of the moves from the last observation on.
-        dt: Their time steps.
+        ahead: The moves from the last observation on.
     """
-    steps, last = dt.shape[0], record.dt.shape[0] - 1
+    steps, last = ahead.dt.shape[0], record.dt.shape[0] - 1
     belief = last_filtered(recursion, record)
-    if is_traced((belief, u, dt)):
-        return rule(recursion, belief, last + jnp.arange(steps), u, dt)
+    if is_traced((belief, ahead)):
+        return rule(recursion, belief, last + jnp.arange(steps), ahead)
     # Padded to a bucket, so that another horizon triggers no recompilation; what follows the last step is cut off.
     room = bucket(steps)
     times = last + np.arange(room, dtype=np.int32)
-    found = rule(recursion, belief, times, None if u is None else pad(np.asarray(u), room), pad(np.asarray(dt), room, 1.0))
+    found = rule(recursion, belief, times, ahead.padded(room))
     return jax.tree.map(lambda part: np.asarray(part)[:steps], found)
 
 
 @compiled
-def _forecast(recursion: Recursion, belief: Belief, times: Array, u: Array | None, dt: Array) -> Forecast:
-    def body(belief, ahead):
-        t, control, step = ahead
-        _, following = recursion.move(belief, control, step, t)
-        seen = recursion.model.likelihood.predict(recursion.emit(following, t + 1))
+def _forecast(recursion: Recursion, belief: Belief, times: Array, ahead: Moves) -> Forecast:
+    def body(belief, now):
+        t, move = now
+        _, following = recursion.move(belief, move.u, move.dt, t)
+        seen = recursion.model.likelihood.predict(recursion.emit(following, move.seen_u, t + 1))
         return following, (seen.mean, symmetrise(seen.cov), following.mean, symmetrise(following.cov))
 
-    return Forecast(*jax.lax.scan(body, belief, (times, u, dt))[1])
+    return Forecast(*jax.lax.scan(body, belief, (times, ahead))[1])
 
 
-def future_inputs(model: StateSpaceModel, series: Series, steps: int, u: Any, dt: Any) -> tuple[Values | None, Values]:
-    """Controls and time steps of the moves from the last observation on, checked."""
+def future_inputs(model: StateSpaceModel, series: Series, steps: int, u: Any, dt: Any) -> Moves:
+    """The moves from the last observation on, checked."""
     require_integer("steps", steps, least=1)
     if model.u_size:
-        if (u is None or not np.size(u)) and steps > 1:
-            raise ValueError(f"u must give the {steps - 1} controls that act between the forecasts, (steps, {model.u_size})")
+        wanted = steps if model.feedthrough else steps - 1
+        if (u is None or not np.size(u)) and wanted:
+            where = "at" if model.feedthrough else "between"
+            raise ValueError(f"u must give the {wanted} controls that act {where} the forecasts, (steps, {model.u_size})")
         assert series.u is not None
-        later = checked_controls(model, u, steps - 1).astype(series.u.dtype) if u is not None and np.size(u) else series.u[:0]
+        later = checked_controls(model, u, wanted).astype(series.u.dtype) if u is not None and np.size(u) else series.u[:0]
         u = _numpy_or_jax(series.u, later).concatenate([series.u[-1:], later])
     elif u is not None:
         raise ValueError("u must not be given: the model's transition has no control inputs")
-    return u, checked_time_steps(model, dt, steps, default=series.dt[-1:])
+    return Moves.between(model, u, checked_time_steps(model, dt, steps, default=series.dt[-1:]))
 
 
 def checked_controls(model: StateSpaceModel, u: Any, count: int) -> Float[Values, "count u"]:
     """The first `count` controls, checked."""
     u = as_values("u", u, ndim=2)
     if u.shape[0] < count or u.shape[1] != model.u_size:
-        raise ValueError(f"u must have shape ({count} or more, {model.u_size}), got {u.shape}")
+        why = ": the control at a forecast acts on it at once" if model.feedthrough and u.shape[0] == count - 1 else ""
+        raise ValueError(f"u must have shape ({count} or more, {model.u_size}), got {u.shape}{why}")
     require_finite("u", u)
     return u[:count]
 

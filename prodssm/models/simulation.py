@@ -9,12 +9,12 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from prodssm._compilation import bucket, compiled, is_traced, pad
+from prodssm._compilation import bucket, compiled, is_traced
 from prodssm._validation import require_answer, require_integer, require_key
 from prodssm.beliefs.gaussian import Belief
 from prodssm.data.series import Record, Values
 from prodssm.models.filtering import Recursion
-from prodssm.models.forecasting import checked_controls, checked_time_steps, forecast_from
+from prodssm.models.forecasting import Moves, checked_controls, checked_time_steps, forecast_from
 from prodssm.models.state_space import StateSpaceModel
 from prodssm.networks.network import Network
 
@@ -28,8 +28,9 @@ def simulate(
         model: The model.
         steps: Number of observations.
         key: Randomness.
-        u: Controls, (steps, u), if the model has any; the last row is not used and may be left out.
-        dt: Time steps, (steps,), likewise; ones if not given.
+        u: Controls, (steps, u), if the model has any; the last row is used with direct feedthrough only and may be left out
+            otherwise.
+        dt: Time steps, (steps,), of which the last is not used; ones if not given.
 
     Returns:
         States (steps, x) and observations (steps, y).
@@ -38,12 +39,12 @@ def simulate(
     require_key("key", key)
     if (u is None) != (model.u_size == 0):
         raise ValueError(f"u must {'be given' if u is None else 'not be given'}: the transition takes {model.u_size} controls")
-    u = None if u is None else checked_controls(model, u, steps - 1).astype(model.dtype)
+    u = None if u is None else checked_controls(model, u, steps if model.feedthrough else steps - 1).astype(model.dtype)
     dt = checked_time_steps(model, dt, steps - 1, default=np.ones(1, model.dtype))
-    room = bucket(steps) - 1
+    first, ahead = u[0] if model.feedthrough and u is not None else None, Moves.between(model, u, dt)
     if not is_traced((model, key, u, dt)):
-        u, dt = None if u is None else pad(u, room), pad(dt, room, 1.0)
-    states, y = _simulate(model, key, u, dt)
+        ahead = ahead.padded(bucket(steps) - 1)
+    states, y = _simulate(model, key, first, ahead)
     if not is_traced((states, y)):
         states, y = np.asarray(states)[:steps], np.asarray(y)[:steps]
     require_answer("the simulation", states, y, advice="the system is unstable; simulate fewer steps")
@@ -51,26 +52,26 @@ def simulate(
 
 
 @compiled
-def _simulate(model: StateSpaceModel, key: Array, u: Array | None, dt: Array):
+def _simulate(model: StateSpaceModel, key: Array, first_u: Array | None, ahead: Moves):
     start_key, weight_key, path_key, noise_key = jr.split(key, 4)
     network = model.transition.sample(weight_key) if model.weights == "global" else model.transition
     first = model.initial.sample(key=start_key)  # observed before the first transition
-    later, outputs = _path(model, network, first, u, dt, path_key)
+    later, outputs = _path(model, network, first, ahead, path_key)
     states = jnp.concatenate([first[None], later])
-    return states, model.likelihood.sample(jnp.concatenate([model.output(first)[None], outputs]), key=noise_key)
+    return states, model.likelihood.sample(jnp.concatenate([model.output(first, first_u)[None], outputs]), key=noise_key)
 
 
 def sample_futures(
-    recursion: Recursion, record: Record, u: Values | None, dt: Values, *, key: PRNGKeyArray, samples: int
+    recursion: Recursion, record: Record, ahead: Moves, *, key: PRNGKeyArray, samples: int
 ) -> Float[Values, "samples steps y"]:
     """Observations along sampled futures of a record."""
     rule = partial(_sample_futures, key, samples)
-    return forecast_from(rule, recursion, record, u, dt).swapaxes(0, 1)
+    return forecast_from(rule, recursion, record, ahead).swapaxes(0, 1)
 
 
 @compiled
 def _sample_futures(
-    key: PRNGKeyArray, samples: int, recursion: Recursion, belief: Belief, _: Array, u: Array | None, dt: Array
+    key: PRNGKeyArray, samples: int, recursion: Recursion, belief: Belief, _: Array, ahead: Moves
 ) -> Float[Array, "steps samples y"]:
     model = recursion.model
 
@@ -78,24 +79,24 @@ def _sample_futures(
         start_key, path_key = jr.split(key)
         x, weights = belief.draw(key=start_key)
         network = model.transition if weights is None else model.transition.with_weights(weights)
-        return _path(model, network, x, u, dt, path_key)[1]
+        return _path(model, network, x, ahead, path_key)[1]
 
     outputs = jax.vmap(future, out_axes=1)(jr.split(key, samples))
     return model.likelihood.sample(outputs, key=jr.fold_in(key, 1))
 
 
-def _path(model: StateSpaceModel, network: Network, x: Array, u: Array | None, dt: Array, key: PRNGKeyArray):
+def _path(model: StateSpaceModel, network: Network, x: Array, ahead: Moves, key: PRNGKeyArray):
     """One path from a state: the states after each transition, and the emission's outputs there."""
     network = network.at_mean() if model.weights == "point" else network
 
     def body(x, now):
-        control, step, key = now
+        move, key = now
         move_key, var_key, noise_key = jr.split(key, 3)
-        inputs = x if control is None else jnp.concatenate([x, control])
-        moved = network.sample_output(inputs, key=move_key)
+        inputs, step = x if move.u is None else jnp.concatenate([x, move.u]), move.dt
+        moved = network.sample_output(inputs, key=move_key) + model.linear_part(x, move.u)
         var = model.sample_process_variances(inputs, key=var_key)
         noise = jr.normal(noise_key, x.shape, x.dtype)
         following = x + step * moved + jnp.sqrt(step * var) * noise if model.residual else moved + jnp.sqrt(var) * noise
-        return following, (following, model.output(following))
+        return following, (following, model.output(following, move.seen_u))
 
-    return jax.lax.scan(body, x, (u, dt, jr.split(key, dt.size)))[1]
+    return jax.lax.scan(body, x, (ahead, jr.split(key, ahead.dt.size)))[1]

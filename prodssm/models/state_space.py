@@ -9,8 +9,15 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from prodssm._validation import as_array, require_covariance, require_finite, require_integer, require_variances
-from prodssm.beliefs.gaussian import Belief, Channel, Gaussian
+from prodssm._validation import (
+    as_array,
+    require_covariance,
+    require_finite,
+    require_integer,
+    require_shape,
+    require_variances,
+)
+from prodssm.beliefs.gaussian import Belief, Channel, Gaussian, Link
 from prodssm.beliefs.joint import JointGaussian
 from prodssm.beliefs.linalg import cholesky
 from prodssm.beliefs.weights.base import WeightBelief
@@ -29,17 +36,19 @@ DEFAULT_RANK = 64  # of the low-rank part beyond that, see benchmarks/global.py
 
 
 class StateSpaceModel(eqx.Module):
-    r"""$x_{t+1} \sim N(f(x_t, u_t, w), l)$ and $y_t \sim p(y \mid g(x_t))$, from a belief about the first observed state.
+    r"""$x_{t+1} \sim N(f(x_t, u_t, w), l)$ and $y_t \sim p(y \mid g(x_t, u_t))$, from a belief about the first observed state.
 
     Args:
         initial: Belief about the state at the first observation.
         transition: The network f of (state, control).
-        emission: The network g with point weights, or None for the identity.
+        emission: The network g with point weights, or None for the identity. With inputs for the control behind those for the
+            state, the control acts on the observation at once (direct feedthrough).
         process_noise: Variances l, or a network of (state, control) whose softplus is the variance.
         measurement_noise: Variances r of a Gaussian likelihood; shorthand for `likelihood=GaussianLikelihood(r)`.
         likelihood: The distribution of y given g(x).
         weights: "local" (redrawn at every step), "global" (drawn once) or "point" (means only), for f.
         residual: Whether the transition is x + dt f, with process noise dt l.
+        linear: The matrix, (x, state and control), of a linear part that is added to f; it has point weights.
         rank: With global weights, the rank of the downdate that a filter keeps of their covariance; at least the number of
             weights: a dense covariance. None: dense up to 400 weights, 64 beyond.
     """
@@ -47,6 +56,7 @@ class StateSpaceModel(eqx.Module):
     initial_mean: Float[Array, " x"]
     initial_chol: Float[Array, "x x"]
     transition: Network
+    linear: Float[Array, "x i"] | None
     emission: Network | None
     log_process_noise: Float[Array, " x"] | None
     process_network: Network | None
@@ -66,6 +76,7 @@ class StateSpaceModel(eqx.Module):
         likelihood: Likelihood | None = None,
         weights: str = "local",
         residual: bool = False,
+        linear: Any = None,
         rank: int | None = None,
     ):
         """Check that the parts fit, and store what is learned without bounds."""
@@ -76,6 +87,10 @@ class StateSpaceModel(eqx.Module):
         require_covariance("initial.cov", initial.cov)
         x = initial.mean.size
         y = _require_networks(transition, emission, x)
+        self.linear = None if linear is None else as_array("linear", linear, ndim=2)
+        if self.linear is not None:
+            require_shape("linear", self.linear, (x, transition.in_size))
+            require_finite("linear", self.linear)
         self.initial_mean, self.initial_chol = initial.mean, cholesky(initial.cov)
         self.transition, self.emission = transition, emission
         self.process_network, self.log_process_noise = None, None
@@ -114,6 +129,11 @@ class StateSpaceModel(eqx.Module):
     def u_size(self) -> int:
         """Number of control inputs."""
         return self.transition.in_size - self.x_size
+
+    @property
+    def feedthrough(self) -> bool:
+        """Whether the control acts on the observation at once."""
+        return self.emission is not None and self.emission.in_size > self.x_size
 
     def with_weight_mode(self, weights: str) -> "StateSpaceModel":
         """The same model with local, global or point weights."""
@@ -166,26 +186,47 @@ class StateSpaceModel(eqx.Module):
         """The transition channel, process noise included, and the belief that it predicts."""
         network = self.transition.at_mean() if self.weights == "point" else self.transition
         dt = jnp.asarray(dt, self.dtype)
-        found, predicted = method.propagate(network, belief, control, dt if self.residual else None)
+        found, predicted = method.propagate(network, belief, control, self.link(belief.mean, control, dt))
         noise = self.process_variances(belief.state, control)
         noise = dt * noise if self.residual else noise
         return found.plus(noise), predicted.plus(noise)
 
-    def emit(self, method: Method, state: Gaussian) -> tuple[Channel, Gaussian]:
-        """The emission channel from the state to g(x), without measurement noise, and the belief about g(x)."""
-        if self.emission is None:
+    def link(self, mean: Float[Array, " x"], control: Float[Array, " u"] | None, dt: Array) -> Link | None:
+        """What the transition adds to the network at a state of this mean: x + dt (A x + B u) with a linear part [A, B]."""
+        if self.linear is None:
+            return Link.residual(mean, dt) if self.residual else None
+        at, slope = self.linear_part(mean, control), self.linear[:, : self.x_size]
+        if not self.residual:
+            return Link(at, slope, jnp.ones((), self.dtype))
+        return Link(mean + dt * at, jnp.eye(mean.size, dtype=mean.dtype) + dt * slope, dt)
+
+    def linear_part(self, x: Float[Array, " x"], control: Float[Array, " u"] | None) -> Float[Array, " x"]:
+        """A x + B u; zero without a linear part."""
+        if self.linear is None:
+            return jnp.zeros_like(x)
+        return self.linear @ (x if control is None else jnp.concatenate([x, control]))
+
+    def emission_at(self, control: Float[Array, " u"] | None) -> Network | None:
+        """The emission as a function of the state."""
+        return self.emission if self.emission is None or not self.feedthrough else self.emission.given(control)
+
+    def emit(self, method: Method, state: Gaussian, control: Float[Array, " u"] | None = None) -> tuple[Channel, Gaussian]:
+        """The emission channel from the state to g(x, u), without measurement noise, and the belief about g(x, u)."""
+        emission = self.emission_at(control)
+        if emission is None:
             return Channel.of_affine(state.mean, jnp.eye(state.mean.size, dtype=state.mean.dtype)), state
-        if len(self.emission.layers) == 1:
+        if len(emission.layers) == 1:
             # Every method is exact for an affine map, but not every one would know that its noise is zero.
-            linear = self.emission.linears[0]
+            linear = emission.linears[0]
             found = Channel.of_affine(linear(state.mean), linear.weight)
             return found, state.predict(found)
-        found, predicted = method.propagate(self.emission.at_mean(), state)
+        found, predicted = method.propagate(emission.at_mean(), state)
         return found, predicted.state
 
-    def output(self, x: Float[Array, " x"]) -> Float[Array, " y"]:
-        """g(x) at one state."""
-        return x if self.emission is None else self.emission(x)
+    def output(self, x: Float[Array, " x"], control: Float[Array, " u"] | None = None) -> Float[Array, " y"]:
+        """g(x, u) at one state."""
+        emission = self.emission_at(control)
+        return x if emission is None else emission(x)
 
     def process_variances(self, state: Gaussian, control: Float[Array, " u"] | None) -> Float[Array, " x"]:
         """Expected variances of the process noise under a belief about the state (law of total covariance)."""
@@ -229,8 +270,10 @@ def _require_networks(transition: Any, emission: Any, x: int) -> int:
             f"transition must map at least {x} inputs (state and control) to {x} outputs, "
             f"got {transition.in_size} to {transition.out_size}"
         )
-    if emission is not None and emission.in_size != x:
-        raise ValueError(f"emission must take the {x} states, got a network of {emission.in_size} inputs")
+    if emission is not None and emission.in_size not in (x, transition.in_size):
+        controls = transition.in_size - x
+        others = f", or these and the {controls} controls" if controls else ""
+        raise ValueError(f"emission must take the {x} states{others}, got a network of {emission.in_size} inputs")
     return x if emission is None else emission.out_size
 
 

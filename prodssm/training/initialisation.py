@@ -47,6 +47,8 @@ class Architecture:
     residual: bool
     process_noise: Any
     emission: Any
+    linear: bool = False
+    feedthrough: bool = False
 
     def check(self, y_size: int) -> "Architecture":
         """Itself, or an error that names the setting."""
@@ -60,6 +62,8 @@ class Architecture:
                 f"latent_dim must equal the {y_size} outputs for emission='identity', got {self.latent_dim}; "
                 "use emission='linear' or hidden sizes such as (30,)"
             )
+        if self.emission == "identity" and self.feedthrough:
+            raise ValueError("feedthrough needs an emission that the control can enter; use emission='linear'")
         return self
 
 
@@ -115,11 +119,12 @@ def _random_model(
     return StateSpaceModel(
         initial=Gaussian(jnp.zeros(x, dtype), jnp.eye(x, dtype=dtype)),
         transition=transition,
-        emission=_emission(architecture, axes, y_size, key=keys[2]),
+        emission=_emission(architecture, axes, y_size, u_size if architecture.feedthrough else 0, key=keys[2]),
         process_noise=noise,
         likelihood=likelihood,
         weights=architecture.weights,
         residual=architecture.residual,
+        linear=jnp.zeros((x, x + u_size), dtype) if architecture.linear else None,
     )
 
 
@@ -169,17 +174,19 @@ def _regression_model(
 
 
 def _emission(
-    architecture: Architecture, axes: Float[Array, "y k"] | None, outputs: int, *, key: PRNGKeyArray
+    architecture: Architecture, axes: Float[Array, "y k"] | None, outputs: int, controls: int, *, key: PRNGKeyArray
 ) -> Network | None:
     """None for the identity; principal axes for a linear map; a random network with point weights otherwise."""
     x = architecture.latent_dim
     if architecture.emission == "identity":
         return None
     if axes is None:
-        return Network.mlp((x, *architecture.emission, outputs), architecture.activation, uncertain=False, key=key)
+        sizes = (x + controls, *architecture.emission, outputs)
+        return Network.mlp(sizes, architecture.activation, uncertain=False, key=key)
     # States beyond the outputs are not observed at first, but their gradient must not be zero.
     unseen = UNSEEN_STATE_GAIN * jr.normal(key, (outputs, x - axes.shape[1]), axes.dtype)
-    return Network.from_arrays([jnp.concatenate([axes, unseen], axis=1)], [jnp.zeros(outputs, axes.dtype)])
+    direct = jnp.zeros((outputs, controls), axes.dtype)
+    return Network.from_arrays([jnp.concatenate([axes, unseen, direct], axis=1)], [jnp.zeros(outputs, axes.dtype)])
 
 
 def _principal_axes(y: Float[np.ndarray, "time y"], most: int) -> Float[np.ndarray, "y k"]:
@@ -216,6 +223,14 @@ def scale_output(network: Network, factor: float) -> Network:
     *inner, last = network.linears
     scaled = Linear(factor * last.weight, factor * last.bias, last.weight_log_var, last.bias_log_var)
     return network.with_linears([*inner, scaled])
+
+
+def with_constant_output(network: Network, output: Float[np.ndarray, " o"]) -> Network:
+    """The network with the mean weights of its last layer at zero, and this bias."""
+    *inner, last = network.linears
+    bias = jnp.asarray(output, last.bias.dtype)
+    constant = Linear(jnp.asarray(np.zeros(last.weight.shape), bias.dtype), bias, last.weight_log_var, last.bias_log_var)
+    return network.with_linears([*inner, constant])
 
 
 def scale_variances(network: Network, factor: float) -> Network:
@@ -279,13 +294,16 @@ def linear_start(model: StateSpaceModel, series: Sequence[Series]) -> StateSpace
     """The model with means, weight variances and process noise from the linear model of subspace identification.
 
     Args:
-        model: With a linear emission; half of the hidden units of its transition stay as they were drawn.
+        model: With a linear emission. Its linear part becomes the linear model, and the network that it is added to starts at
+            zero; without a linear part the last layer of the network is fitted to the linear model.
         series: Standardised. If they are too short for subspace identification, the model stays as it is.
     """
     found = identify_states(series, model.x_size)
     if found is None:
         return model
-    emission = fit_last_layer(cast(Network, model.emission), *found.seen)
+    states, controls, outputs = found.seen
+    regressors = np.concatenate([states, controls], axis=1) if model.feedthrough else states
+    emission = fit_last_layer(cast(Network, model.emission), regressors, outputs)
     inputs, following = found.moves
     states = inputs[:, : model.x_size]
     moves = (following - states) / found.dt[:, None] if model.residual else following
@@ -296,12 +314,18 @@ def linear_start(model: StateSpaceModel, series: Sequence[Series]) -> StateSpace
     slope[:, : model.x_size] = stable - identity[:, : model.x_size]
     residuals = moves - inputs @ slope.T - bias
     noise = np.maximum((residuals * found.dt[:, None] ** 0.5 if model.residual else residuals).var(axis=0), SMALLEST_NOISE)
-    # Fitted at random points that reach beyond the data, or the network would oscillate between and beyond them.
-    cloud = CLOUD_SCALE * np.random.default_rng(0).normal(size=(CLOUD_SIZE, slope.shape[1]))
-    transition = fit_last_layer(mirror_units(model.transition), cloud, cloud @ slope.T + bias)
+    if model.linear is None:
+        # Fitted at random points that reach beyond the data, or the network would oscillate between and beyond them.
+        cloud = CLOUD_SCALE * np.random.default_rng(0).normal(size=(CLOUD_SIZE, slope.shape[1]))
+        transition = fit_last_layer(mirror_units(model.transition), cloud, cloud @ slope.T + bias)
+    else:
+        transition = with_constant_output(model.transition, bias)
     transition = _bound_output_noise(transition, inputs, NOISE_SHARE * noise)
     parts: Any = [emission, transition]
     where = [lambda m: m.emission, lambda m: m.transition]
+    if model.linear is not None:
+        parts.append(jnp.asarray(slope, model.linear.dtype))
+        where.append(lambda m: m.linear)
     if model.log_process_noise is not None:
         parts.append(jnp.asarray(np.log(NOISE_SHARE * noise), model.log_process_noise.dtype))
         where.append(lambda m: m.log_process_noise)

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from prodssm.beliefs.gaussian import Belief
 from prodssm.beliefs.linalg import fusion_barrier
@@ -51,16 +51,19 @@ class Objective(NamedTuple):
             the paper's objective.
         score: "evidence", or "bound" for its lower bound (the paper's appendix).
         stride: Forecasts start at every `stride`-th observation. It does not matter for `(1,)`.
+        context: With a number the objective is the free run: that many observations are filtered, and all later ones are
+            predicted without being conditioned on. It takes the place of the horizons.
     """
 
     horizons: tuple[int, ...] = (1,)
     score: str = "evidence"
     stride: int = 1
+    context: int | None = None
 
     @property
     def is_filter_evidence(self) -> bool:
         """Whether one pass of the filter gives all scores."""
-        return (self.horizons, self.score) == ((1,), "evidence")
+        return (self.horizons, self.score, self.context) == ((1,), "evidence", None)
 
     def log_scores(self, recursion: Recursion, record: Record) -> tuple[Float[Array, " time"], Float[np.ndarray, " time"]]:
         """Log scores of each observation of a record, summed over horizons, and the number of forecasts of each.
@@ -70,6 +73,9 @@ class Objective(NamedTuple):
         length, longest = record.dt.size, max(self.horizons)
         if self.is_filter_evidence:
             return recursion.scan(record)[1][2].at[0].set(0.0), self.forecast_counts(length)
+        if self.context is not None:
+            given = np.arange(length) < self.context
+            return jnp.where(given, 0.0, recursion.scan(record, given=given)[1][2]), self.forecast_counts(length)
         starts = self.starts(length)
         filtered = jax.tree.map(lambda leaf: leaf[starts], recursion.scan(record, keep_channels=True)[1][0])
         ahead = jax.vmap(lambda belief, t: self._scores_ahead(recursion, record, belief, t, longest))
@@ -88,6 +94,8 @@ class Objective(NamedTuple):
         """How many forecasts reach each observation of a record."""
         if self.is_filter_evidence:
             return np.minimum(np.arange(length), 1.0)
+        if self.context is not None:
+            return (np.arange(length) >= self.context).astype(float)
         count = np.zeros(length)
         for h in self.horizons:
             count[(at := self.starts(length) + h)[at < length]] += 1
@@ -117,7 +125,9 @@ class Objective(NamedTuple):
             u = None if record.u is None else jnp.asarray(record.u)[now]
             # A fusion barrier, or XLA recomputes the belief in every consumer, and takes minutes to compile that.
             following = jax.tree.map(fusion_barrier, recursion.move(belief, u, jnp.asarray(record.dt)[now], t)[1])
-            output, y = recursion.emit(following, t + 1), jnp.asarray(record.y)[jnp.minimum(t + 1, last)]
+            after = jnp.minimum(t + 1, last)
+            seen_u = None if record.u is None else jnp.asarray(record.u)[after]
+            output, y = recursion.emit(following, seen_u, t + 1), jnp.asarray(record.y)[after]
             score = likelihood.expected_log_prob if self.score == "bound" else likelihood.log_prob
             return following, score(output, y)
 
@@ -125,7 +135,13 @@ class Objective(NamedTuple):
 
 
 def mean_log_score(
-    objective: Objective, model: StateSpaceModel, batch: Record, scored: Float[Values, "batch time"], *, method: Method
+    objective: Objective,
+    model: StateSpaceModel,
+    batch: Record,
+    scored: Float[Values, "batch time"],
+    given: Bool[Values, "batch time"] | None = None,
+    *,
+    method: Method,
 ) -> Float[Array, ""]:
     """The mean log score of a batch, per observed value.
 
@@ -134,9 +150,14 @@ def mean_log_score(
         model: The model.
         batch: Records with a batch axis.
         scored: One where an observation is scored, else zero.
+        given: Which observations are conditioned on; with it the score is that of the free run over the others.
         method: How channels are found.
     """
     recursion = Recursion(model, method)
+    if given is not None:
+        scores = jax.vmap(lambda record, known: recursion.scan(record, given=known)[1][2])(batch, given)
+        values = (~jnp.isnan(batch.y)).sum(axis=-1, dtype=scored.dtype) * scored
+        return (scores * scored).sum() / jnp.maximum(values.sum(), 1.0)
     counts: list[np.ndarray] = []
 
     def log_scores(record: Record) -> Array:

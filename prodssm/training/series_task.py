@@ -126,7 +126,7 @@ class SeriesTask(Task):
         model, held_out = eqx.combine(learned, self.fixed), self.validation
         assert held_out is not None
         objective = self.recipe.validation_objective
-        return mean_log_score(objective, model, held_out.record, held_out.scored, method=self.method)
+        return mean_log_score(objective, model, held_out.record, held_out.scored, held_out.given, method=self.method)
 
     @property
     def validated(self) -> bool:

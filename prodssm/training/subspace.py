@@ -22,12 +22,12 @@ class SubspaceFit:
     """Estimated states of unit variance, with the regression data of emission and transition.
 
     Attributes:
-        seen: States, and the observations at the same times, gaps interpolated.
+        seen: States, and controls and observations at the same times, gaps interpolated.
         moves: States and controls, and the states that followed.
         dt: The time that each move took.
     """
 
-    seen: tuple[Float[np.ndarray, "n x"], Float[np.ndarray, "n y"]]
+    seen: tuple[Float[np.ndarray, "n x"], Float[np.ndarray, "n u"], Float[np.ndarray, "n y"]]
     moves: tuple[Float[np.ndarray, "m i"], Float[np.ndarray, "m x"]]
     dt: Float[np.ndarray, " m"]
 
@@ -65,16 +65,18 @@ class Windows(NamedTuple):
 
 def _collect(states: Sequence[Float[np.ndarray, "_ x"]], parts: Sequence[Windows], series: Sequence[Series]) -> SubspaceFit:
     """The states of all series, from step `LAGS` of each on, where they are known."""
-    shown, seen, before, after, times = [], [], [], [], []
+    shown, known, seen, before, after, times = [], [], [], [], [], []
     for x, part, each in zip(states, parts, series, strict=True):
         at, move = slice(LAGS, LAGS + len(x)), part.known[1:] & part.known[:-1]
+        u = np.zeros((len(x), 0)) if each.u is None else np.asarray(each.u, float)[at]
         shown.append(x[part.known])
+        known.append(u[part.known])
         seen.append(part.future[part.known, : each.y.shape[1]])
-        before.append((x if each.u is None else np.concatenate([x, np.asarray(each.u, float)[at]], axis=1))[:-1][move])
+        before.append(np.concatenate([x, u], axis=1)[:-1][move])
         after.append(x[1:][move])
         times.append(np.asarray(each.dt, float)[at][:-1][move])
     join = np.concatenate
-    return SubspaceFit((join(shown), join(seen)), (join(before), join(after)), join(times))
+    return SubspaceFit((join(shown), join(known), join(seen)), (join(before), join(after)), join(times))
 
 
 def _windows(series: Series) -> Windows:
@@ -86,7 +88,7 @@ def _windows(series: Series) -> Windows:
     steps = np.arange(LAGS, len(y) - LAGS + 1)
     past = np.concatenate([both[steps - n] for n in range(1, LAGS + 1)], axis=1)
     future = np.concatenate([y[steps + n] for n in range(LAGS)], axis=1)
-    controls = np.concatenate([u[steps + n] for n in range(LAGS - 1)], axis=1)
+    controls = np.concatenate([u[steps + n] for n in range(LAGS)], axis=1)
     # Straight lines over gaps would pass for slow and noiseless motion.
     known = np.mean([seen[steps + n] for n in range(-LAGS, LAGS)], axis=0) >= 0.5
     return Windows(past, future, controls, known)

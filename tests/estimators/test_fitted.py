@@ -178,7 +178,7 @@ def test_fit_warns_when_its_own_check_fails(global_model):
 
 def test_the_check_forecasts_over_the_observed_time_steps_and_controls(rich_model, monkeypatch):
     given = {}
-    monkeypatch.setattr(fitted, "sample_futures", lambda recursion, record, u, dt, **_: given.update(u=u, dt=dt))
+    monkeypatch.setattr(fitted, "sample_futures", lambda recursion, record, ahead, **_: given.update(u=ahead.u, dt=ahead.dt))
     series = rich(0, 14)
     with pytest.raises((TypeError, AttributeError)):  # nothing was sampled
         rich_model.check(series, steps=5)

@@ -22,6 +22,7 @@ from oracles import (
 )
 
 import prodssm as ps
+from prodssm.beliefs.gaussian import Link
 from prodssm.methods.replicas import initial_replica_cov, output_replica_cov, propagate_replicas
 
 STATE = np.array([0.4, -0.7])
@@ -62,8 +63,8 @@ def test_a_state_that_is_independent_of_the_weights_shares_nothing():
 @pytest.mark.parametrize("dt", [None, 0.3])
 def test_channel_and_predicted_belief_are_those_of_moment_matching(structure, dt):
     belief, _ = joint_belief(structure)
-    step = None if dt is None else array(dt)
-    channel, predicted, between = move(MOMENTS, NET, belief, initial_replica_cov(belief), CONTROL, step)
+    link = None if dt is None else Link.residual(belief.mean, array(dt))
+    channel, predicted, between = move(MOMENTS, NET, belief, initial_replica_cov(belief), CONTROL, link)
     wanted, wanted_predicted = propagate(MOMENTS, NET, belief, control=CONTROL, dt=dt)
     for field in ("mean", "slope", "noise", "weight_slope"):
         assert close(getattr(channel, field), np.asarray(getattr(wanted, field)))
@@ -100,8 +101,8 @@ def test_a_linear_layer_is_exact_against_sampling(dt):
     net = build_network(matrices, None, ())
     weights = ps.LowRankWeights(array(flatten(matrices)), array(flatten(variances)), array(factor), net.shapes)
     belief = ps.JointGaussian(ps.Gaussian(array(STATE), array(cov[:2, :2])), array(cov[:2, 2:]), weights)
-    step = None if dt is None else array(dt)
-    _, _, between = move(MOMENTS, net, belief, initial_replica_cov(belief), None, step)
+    link = None if dt is None else Link.residual(belief.mean, array(dt))
+    _, _, between = move(MOMENTS, net, belief, initial_replica_cov(belief), None, link)
     # Weights from their marginal; given them, two independent states.
     rng, samples = np.random.default_rng(0), 500_000
     w = rng.multivariate_normal(flatten(matrices), cov[2:, 2:], size=samples)

@@ -28,7 +28,7 @@ def relu_model(sizes, *, scale, var=0.02, emission=None, residual=False, weights
 
 def parts_ahead(model, series, steps, u=None, dt=None, method=None):
     """The parts of the variance of a forecast."""
-    return decompose(Recursion(model, method or ps.Moments()), series.record, *future_inputs(model, series, steps, u, dt))
+    return decompose(Recursion(model, method or ps.Moments()), series.record, future_inputs(model, series, steps, u, dt))
 
 
 def conditional(belief, size):
@@ -69,7 +69,7 @@ def assert_parts_match_replicas(model, series, steps, *, gap, emit=lambda x: x, 
     assert (parts.aleatoric > 0).all()
     assert close(parts.measurement, np.full(parts.measurement.shape, 0.05))
     last = last_filtered(Recursion(model, ps.Moments()), series.record)
-    first, second = sample_replicas(model, last, *ahead, emit, 100_000)
+    first, second = sample_replicas(model, last, ahead.u, ahead.dt, emit, 100_000)
     for k in range(steps):
         for found, pair in ((parts.epistemic, second), (parts.epistemic + parts.aleatoric, first)):
             wanted = SampleMoments.of(first[:, k], pair[:, k])

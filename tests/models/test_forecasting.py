@@ -33,13 +33,13 @@ def test_an_interval_has_its_probability(linear_problem):
 
 def test_future_inputs_start_with_the_last_control_and_repeat_the_last_time_step(linear_problem):
     problem = linear_problem(0, residual=True, irregular=True)
-    u, dt = future_inputs(problem.model, problem.series, 3, problem.future_u, None)
-    assert close(u, problem.u[problem.time - 1 : problem.time + 2])
-    assert close(dt, np.full(3, problem.stamps[-1] - problem.stamps[-2]))
+    ahead = future_inputs(problem.model, problem.series, 3, problem.future_u, None)
+    assert close(ahead.u, problem.u[problem.time - 1 : problem.time + 2])
+    assert close(ahead.dt, np.full(3, problem.stamps[-1] - problem.stamps[-2]))
     recursion = Recursion(problem.model, ps.Moments())
-    times = forecast_from(lambda recursion, belief, times, u, dt: times, recursion, problem.series.record, u, dt)
+    times = forecast_from(lambda recursion, belief, times, ahead: times, recursion, problem.series.record, ahead)
     assert times.tolist() == [11, 12, 13]
-    assert close(future_inputs(problem.model, problem.series, 2, problem.future_u, array([0.2, 0.4, 9.0]))[1], [0.2, 0.4])
+    assert close(future_inputs(problem.model, problem.series, 2, problem.future_u, array([0.2, 0.4, 9.0])).dt, [0.2, 0.4])
 
 
 @pytest.mark.parametrize(

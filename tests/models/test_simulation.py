@@ -33,7 +33,7 @@ def test_simulated_series_have_the_moments_of_the_model(linear_problem):
 def test_sampled_futures_have_the_moments_of_a_linear_forecast(drift_model):
     model, series = drift_model(0.6), ps.Series(array([0.1, 0.9, 1.2, 2.5]))
     recursion, ahead = Recursion(model, ps.Moments()), future_inputs(model, series, 4, None, None)
-    drawn = np.asarray(sample_futures(recursion, series.record, *ahead, key=jr.key(0), samples=20_000), float)
+    drawn = np.asarray(sample_futures(recursion, series.record, ahead, key=jr.key(0), samples=20_000), float)
     wanted = ps.forecast(model, series, 4)
     for k in range(4):
         found = SampleMoments.of(drawn[:, k], drawn[:, k])
