@@ -17,7 +17,8 @@ from prodssm.methods.base import Method
 from prodssm.models.likelihoods.base import Likelihood
 from prodssm.models.state_space import StateSpaceModel, require_memory
 from prodssm.training.history import History
-from prodssm.training.initialisation import Architecture, linear_start, random_model
+from prodssm.training.initialisation import Architecture, random_model
+from prodssm.training.linear_start import linear_start
 from prodssm.training.recipe import Recipe, stages
 from prodssm.training.series_task import require_scored, train
 

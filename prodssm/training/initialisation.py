@@ -23,8 +23,7 @@ from prodssm.models.state_space import StateSpaceModel
 from prodssm.networks.activations import Activation, find_activation
 from prodssm.networks.layers import Linear
 from prodssm.networks.network import Network
-from prodssm.training.linear import bounded_spectral_radius, ridge
-from prodssm.training.subspace import identify_states
+from prodssm.training.linear import ridge
 
 # In standardised units.
 INITIAL_PROCESS_VAR = 0.01
@@ -285,64 +284,3 @@ def fit_last_layer(network: Network, inputs: Float[np.ndarray, "n i"], outputs: 
 @compiled
 def _hidden_units(network: Network, inputs: Float[Array, "n i"]) -> Float[Array, "n h"]:
     return jax.vmap(network)(inputs)
-
-
-# The linear model of subspace identification
-
-
-def linear_start(model: StateSpaceModel, series: Sequence[Series]) -> StateSpaceModel:
-    """The model with means, weight variances and process noise from the linear model of subspace identification.
-
-    Args:
-        model: With a linear emission. Its linear part becomes the linear model, and the network that it is added to starts at
-            zero; without a linear part the last layer of the network is fitted to the linear model.
-        series: Standardised. If they are too short for subspace identification, the model stays as it is.
-    """
-    found = identify_states(series, model.x_size)
-    if found is None:
-        return model
-    states, controls, outputs = found.seen
-    regressors = np.concatenate([states, controls], axis=1) if model.feedthrough else states
-    emission = fit_last_layer(cast(Network, model.emission), regressors, outputs)
-    inputs, following = found.moves
-    states = inputs[:, : model.x_size]
-    moves = (following - states) / found.dt[:, None] if model.residual else following
-    slope, bias = ridge(inputs, moves)
-    # Finite data are no evidence of an unstable system.
-    identity = np.eye(len(slope), slope.shape[1]) * model.residual
-    stable = bounded_spectral_radius((slope + identity)[:, : model.x_size], 1.0)
-    slope[:, : model.x_size] = stable - identity[:, : model.x_size]
-    residuals = moves - inputs @ slope.T - bias
-    noise = np.maximum((residuals * found.dt[:, None] ** 0.5 if model.residual else residuals).var(axis=0), SMALLEST_NOISE)
-    if model.linear is None:
-        # Fitted at random points that reach beyond the data, or the network would oscillate between and beyond them.
-        cloud = CLOUD_SCALE * np.random.default_rng(0).normal(size=(CLOUD_SIZE, slope.shape[1]))
-        transition = fit_last_layer(mirror_units(model.transition), cloud, cloud @ slope.T + bias)
-    else:
-        transition = with_constant_output(model.transition, bias)
-    transition = _bound_output_noise(transition, inputs, NOISE_SHARE * noise)
-    parts: Any = [emission, transition]
-    where = [lambda m: m.emission, lambda m: m.transition]
-    if model.linear is not None:
-        parts.append(jnp.asarray(slope, model.linear.dtype))
-        where.append(lambda m: m.linear)
-    if model.log_process_noise is not None:
-        parts.append(jnp.asarray(np.log(NOISE_SHARE * noise), model.log_process_noise.dtype))
-        where.append(lambda m: m.log_process_noise)
-    return eqx.tree_at(lambda m: [part(m) for part in where], model, parts)
-
-
-def _bound_output_noise(network: Network, inputs: Float[np.ndarray, "n i"], noise: Float[np.ndarray, " o"]) -> Network:
-    """The network with weight variances so small that no output has more than this variance on average."""
-    if not network.uncertain:
-        return network
-    # A sample of the points: all of a long series would exceed memory.
-    points = inputs[:: max(1, len(inputs) // CLOUD_SIZE)].astype(network.linears[0].weight.dtype)
-    variances = np.asarray(_output_noise(network, pad(points, bucket(len(points)))), float)[: len(points)]
-    return scale_variances(network, min(1.0, 1 / float((variances.mean(axis=0) / noise).max())))
-
-
-@compiled
-def _output_noise(network: Network, points: Float[Array, "n i"]) -> Float[Array, "n o"]:
-    """Variances of the outputs of a network at certain inputs."""
-    return jax.vmap(lambda at: jnp.diag(Moments().channel(network, Gaussian.certain(at)).noise))(points)

@@ -21,7 +21,13 @@ def principal_axes(rows: Float[np.ndarray, "n c"], count: int) -> Float[np.ndarr
     return np.linalg.svd(rows, full_matrices=False)[2][:count]
 
 
-def bounded_spectral_radius(matrix: Float[np.ndarray, "n n"], most: float) -> Float[np.ndarray, "n n"]:
-    """The matrix, shrunk to a spectral radius of at most `most`."""
-    radius = np.abs(np.linalg.eigvals(matrix)).max()
-    return matrix * min(1.0, most / max(radius, most))
+def clipped_spectral_radius(matrix: Float[np.ndarray, "n n"], most: float) -> Float[np.ndarray, "n n"]:
+    """The matrix with its eigenvalues clipped to a modulus of at most `most`."""
+    values, vectors = np.linalg.eig(matrix)
+    size = np.abs(values)
+    if size.max() <= most:
+        return matrix
+    if np.linalg.cond(vectors) < 1e8:
+        clipped = (vectors * (values * np.minimum(1.0, most / np.maximum(size, most)))) @ np.linalg.inv(vectors)
+        return clipped.real
+    return matrix * most / size.max()

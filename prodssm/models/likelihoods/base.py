@@ -43,6 +43,10 @@ class Likelihood(eqx.Module):
         """How observations are scaled; by default to mean zero and standard deviation one."""
         return Standardiser.fit(columns)
 
+    def with_initial_variance(self, variance: Float[np.ndarray, " y"]) -> "Likelihood":
+        """The likelihood with a learned variance that starts at this one, in standardised units; by default itself."""
+        return self
+
     def trainable(self) -> Any:
         """Which leaves are learned, as a tree of booleans; by default all arrays."""
         return jax.tree.map(eqx.is_inexact_array, self)

@@ -92,6 +92,13 @@ class GaussianLikelihood(Likelihood):
         scaled = np.broadcast_to(given, (size,)) / np.asarray(scaling.scale, float) ** 2
         return GaussianLikelihood(jnp.asarray(scaled, dtype), self.floor, learned=self.learned)
 
+    def with_initial_variance(self, variance: Float[np.ndarray, " y"]) -> "GaussianLikelihood":
+        """The likelihood with a learned variance that starts at this one."""
+        if not self.learned:
+            return self
+        log_variance = np.log(np.maximum(variance - self.floor, self.floor))
+        return eqx.tree_at(lambda noise: noise.log_variance, self, jnp.asarray(log_variance, self._log_variance.dtype))
+
     def trainable(self) -> Any:
         """The variance, if it is learned."""
         return eqx.tree_at(lambda noise: noise.log_variance, self, self.learned)
