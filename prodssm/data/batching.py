@@ -62,7 +62,7 @@ class SeriesBatch(eqx.Module):
         starts = [max(0, block.begin - LEAD) for block in blocks]
         known = np.array([block.begin - start for block, start in zip(blocks, starts, strict=True)], np.int32)
         parts = [part_of(series[block.series], start, block.end) for block, start in zip(blocks, starts, strict=True)]
-        whole = cls.stack(parts, known)
+        whole = cls.stack(parts, known.tolist())
         known = pad(known, len(whole.scored))
         return replace(whole, given=np.arange(whole.scored.shape[1])[None, :] < known[:, None])
 

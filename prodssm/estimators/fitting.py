@@ -8,6 +8,7 @@ from typing import Any
 import jax.random as jr
 import numpy as np
 
+from prodssm.data.folds import Block
 from prodssm.data.frames import Layout
 from prodssm.data.scaling import DataScaling
 from prodssm.data.series import Series
@@ -38,6 +39,7 @@ class MemberFit:
         checkpoint: How the names of checkpoint files begin; None for none.
         progress: Show a progress bar.
         layout: The columns of the data frame that the data came from, if it was one.
+        training_method: How channels are found in training, if otherwise.
     """
 
     architecture: Architecture
@@ -48,10 +50,13 @@ class MemberFit:
     checkpoint: str | None
     progress: bool
     layout: Layout | None = None
+    training_method: Method | None = None
 
-    def split(self, series: list[Series], validation_data: Any, seed: int) -> Split:
-        """Training and validation data: the user's own choice, or a fraction of the data."""
-        if validation_data is None:
+    def split(self, series: list[Series], validation_data: Any, seed: int, blocks: Sequence[Block] = ()) -> Split:
+        """Training and validation data: these blocks, the user's own choice, or a fraction of the data."""
+        if blocks:
+            found = Split.by_blocks(series, blocks)
+        elif validation_data is None:
             found = Split.by_fraction(series, self.recipe.validation, seed)
         elif self.recipe.validation:
             raise ValueError(
@@ -70,10 +75,10 @@ class MemberFit:
         model = random_model(self.architecture, columns, self.scaling.controls, self.likelihood, key=jr.key(seed))
         self._require_memory(model, split.training)
         recipe = self.recipe
-        if recipe.linear_start and self.architecture.emission == "linear":
+        if recipe.linear_start and self.architecture.emission in ("linear", "feedthrough"):
             model = linear_start(model, split.training)
             recipe = recipe if recipe.warm_up is not None else replace(recipe, warm_up=LINEAR_START_WARM_UP)
-        history = History()
+        history, method = History(), self.training_method or self.method
         for n, (weights, stage) in enumerate(stages(self.architecture.weights, recipe)):
             model, found = train(
                 model.with_weight_mode(weights),
@@ -81,14 +86,36 @@ class MemberFit:
                 stage,
                 key=jr.fold_in(jr.key(seed), 0),
                 validation=split.validation,
-                method=self.method.seeded(jr.key(seed)),
+                method=method.seeded(jr.key(seed)),
                 checkpoint=None if self.checkpoint is None else self.checkpoint + (".fine_tune" if n else ""),
                 progress=self.progress,
             )
             history = history.followed_by(found)
             if found.interrupted:
                 break
+            if n == 0 and stage.free_run and split.validation is not None:
+                model, history = self._free_run(model, history, split, stage, seed)
+                if history.interrupted:
+                    break
         return model.with_weight_mode(self.architecture.weights), history
+
+    def _free_run(
+        self, model: StateSpaceModel, before: History, split: Split, recipe: Recipe, seed: int
+    ) -> tuple[StateSpaceModel, History]:
+        """The model after some iterations of the free-run objective, if it predicts validation data better then."""
+        recipe = recipe.free_running(max(len(each) for each in split.training), len(split.training))
+        later, found = train(
+            model,
+            split.training,
+            recipe,
+            key=jr.fold_in(jr.key(seed), 1),
+            validation=split.validation,
+            method=(self.training_method or self.method).seeded(jr.key(seed)),
+            checkpoint=None if self.checkpoint is None else self.checkpoint + ".free_run",
+            progress=self.progress,
+        )
+        better = found.best_validation > before.best_validation
+        return later if better else model, before.followed_by(found)
 
     def _require_memory(self, model: StateSpaceModel, series: Sequence[Series]) -> None:
         """Raise before any work if the beliefs of a batch, which a gradient keeps, exceed memory."""
@@ -97,13 +124,28 @@ class MemberFit:
         require_memory(model, length * (self.recipe.batch_size or len(series)), self.method)
 
 
-def fit_members(fit: MemberFit, series: list[Series], validation_data: Any, seeds: Sequence[int]) -> tuple[FittedModel, ...]:
-    """One model per seed. After an interruption the models that are complete are kept, or else the incomplete one."""
+def fit_members(
+    fit: MemberFit,
+    series: list[Series],
+    validation_data: Any,
+    seeds: Sequence[int],
+    held_out: Sequence[Sequence[Block]] | None = None,
+) -> tuple[FittedModel, ...]:
+    """One model per seed. After an interruption the models that are complete are kept, or else the incomplete one.
+
+    Args:
+        fit: How each is trained.
+        series: Standardised.
+        validation_data: What the user holds out.
+        seeds: Of the models.
+        held_out: The blocks that each holds out, if the user says nothing.
+    """
     members: list[FittedModel] = []
     for n, seed in enumerate(seeds):
         checkpoint = None if fit.checkpoint is None or n == 0 else f"{fit.checkpoint}.{n}"
         chosen = fit if checkpoint is None else replace(fit, checkpoint=checkpoint)
-        ssm, history = chosen.run(chosen.split(series, validation_data, seed), seed)
+        blocks = held_out[n] if held_out is not None else ()
+        ssm, history = chosen.run(chosen.split(series, validation_data, seed, blocks), seed)
         method = fit.method.seeded(jr.key(seed))
         members.append(FittedModel(ssm, fit.scaling, method, seed, history, fit.layout))
         if history.interrupted:

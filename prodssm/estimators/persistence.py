@@ -12,6 +12,7 @@ from prodssm._storage import FORMAT_VERSION, FileError, flatten, read, restore, 
 from prodssm._validation import plain
 from prodssm.data.frames import Layout
 from prodssm.data.scaling import DataScaling, Standardiser
+from prodssm.estimators.choices import Choices, settings_given
 from prodssm.estimators.fitted import FittedModel
 from prodssm.estimators.migration import upgrade
 from prodssm.estimators.parameters import NestedParameters, constructor_params
@@ -56,10 +57,12 @@ def save_prodssm(model: ProDSSM, path: str | os.PathLike[str]) -> None:
     """Write a fitted `ProDSSM`."""
     _require_named_activation(model.activation)
     method = _nested_words(model._checked_method()), _nested_words(model.members_[0].method)
-    if method[0] != method[1] or _shape(_template(model)) != _shape(model.ssm_):
+    agrees = model.choices_.agrees_with(model.get_params(deep=False))
+    if not agrees or method[0] != method[1] or _shape(_template(model)) != _shape(model.ssm_):
         raise ValueError("the parameters of this model were changed after fit: call fit again before save")
     config = {
         "params": _params(model),
+        "choices": model.choices_.words(),
         "time_step": model.scaling_.time_step,
         "controls": model.scaling_.controls,
         "outputs": model.scaling_.outputs,
@@ -73,7 +76,9 @@ def _load_prodssm(config: dict[str, Any], arrays: dict[str, np.ndarray]) -> ProD
     model = ProDSSM(**_restored_params(config["params"]))
     layout = config["layout"]
     model.layout_ = None if layout is None else Layout(**{name: plain(value) for name, value in layout.items()})
-    scaling = DataScaling.identity(config["outputs"], config["controls"], config["time_step"], regular=not model.residual)
+    model.choices_ = _choices(model, config)
+    regular = not model.choices_.residual
+    scaling = DataScaling.identity(config["outputs"], config["controls"], config["time_step"], regular=regular)
     model.scaling_ = scaling
     template = _template(model)
 
@@ -88,6 +93,16 @@ def _load_prodssm(config: dict[str, Any], arrays: dict[str, np.ndarray]) -> ProD
     model.members_ = tuple(replace(each, ssm=ssm, scaling=model.scaling_) for each, ssm in pairs)
     model.check_ = None
     return model
+
+
+def _choices(model: ProDSSM, config: dict[str, Any]) -> Choices:
+    """What "auto" stood for; of a file that does not say, what was given."""
+    given = settings_given(model.get_params(deep=False), config["outputs"])
+    words = config.get("choices")
+    if words is None:
+        return given
+    activation = {} if model.activation != "auto" or not words["linear"] else {"activation": "erf"}
+    return replace(given, **({name: plain(value) if isinstance(value, list) else value for name, value in words.items()} | activation))
 
 
 def _prodssm_arrays(model: ProDSSM) -> dict[str, Any]:
@@ -211,5 +226,5 @@ def _history(words: dict[str, Any]) -> History:
 
 
 def _require_named_activation(activation: Any) -> None:
-    if not isinstance(activation, str) or activation not in ACTIVATIONS:
+    if not isinstance(activation, str) or activation not in (*ACTIVATIONS, "auto"):
         raise ValueError(f"activation must be one of {', '.join(ACTIVATIONS)} to be saved, got {activation!r}")

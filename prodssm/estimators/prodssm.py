@@ -3,6 +3,7 @@
 import os
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial, reduce
 from typing import Any
 
@@ -10,9 +11,11 @@ import jax.random as jr
 import numpy as np
 
 from prodssm._validation import as_values, plain, require_finite, require_integer, require_key
+from prodssm.data.folds import folds
 from prodssm.data.frames import Layout, from_frames, layout_of, values_from
 from prodssm.data.scaling import DataScaling
-from prodssm.data.series import Series, Values, as_series_list
+from prodssm.data.series import Series, Values, as_series_list, require_regular
+from prodssm.estimators.choices import AUTO, MEMBERS, choose
 from prodssm.estimators.ensemble import mix_beliefs, mix_predictions, mix_transitions, stacked
 from prodssm.estimators.fitted import FittedModel
 from prodssm.estimators.fitting import MemberFit, fit_members, warn_of_training
@@ -20,6 +23,7 @@ from prodssm.estimators.parameters import NestedParameters, seed_of
 from prodssm.estimators.results import Prediction, Transition, output_names
 from prodssm.estimators.streaming import Streaming
 from prodssm.methods.base import Method, require_weight_mode
+from prodssm.methods.moments import Moments
 from prodssm.models.filtering import Beliefs, filter_states
 from prodssm.models.likelihoods.base import Likelihood
 from prodssm.models.likelihoods.gaussian import GaussianLikelihood
@@ -40,13 +44,15 @@ class ProDSSM(Streaming, NestedParameters):
     moves to `t + 1` under the control `u[t]`.
 
     Args:
-        latent_dim: Number of states; None takes the number of outputs.
+        latent_dim: Number of states; "auto" chooses it from the data, None takes the number of outputs.
         hidden: Hidden layer sizes of the transition network; () is a linear model.
-        activation: Its activation, by name or any elementwise function.
+        activation: Its activation, by name or any elementwise function; "auto" takes units that saturate beside a linear part,
+            so that free runs stay bounded, else "relu".
         weights: "local" (redrawn at every step), "global" (drawn once) or "point" (no uncertainty).
-        residual: Learn x + dt f(x) instead of f(x); needed for irregular time stamps.
+        residual: Learn x + dt f(x) instead of f(x); needed for irregular time stamps, and then what "auto" takes.
         process_noise: "constant", or hidden sizes of a network for a variance that depends on state and control.
-        emission: "identity", "linear", or hidden sizes of a network.
+        emission: "identity"; "linear"; "feedthrough", a linear map of state and control, which then acts on the observation at
+            once; or hidden sizes of a network. "auto" chooses between the second and the third.
         measurement_noise: Variance (one number or one per output, in units of the data squared); None learns it. Shorthand for
             `likelihood=GaussianLikelihood(variance)`; give one of the two.
         likelihood: The distribution of an observation given the emission's output; None is Gaussian.
@@ -54,7 +60,8 @@ class ProDSSM(Streaming, NestedParameters):
             with parameters such as `Moments(order=2)`.
         recipe: How to train, a `Recipe`; what is None in it is the default (docs/recipe.md).
         n_estimators: Number of models, trained from the seeds `random_state`, `random_state + 1`, ...; their forecast is the
-            mixture, which is wider where they differ.
+            mixture, which is wider where they differ. "auto" takes four that hold out different blocks of the data, unless the
+            emission is given or data are few or many.
         checkpoint: How the names of the files begin that an interrupted fit resumes from. They belong to one fit to one data
             set.
         progress: Show a progress bar.
@@ -66,6 +73,7 @@ class ProDSSM(Streaming, NestedParameters):
         history_: What training recorded, member after member.
         check_: A check of the Gaussian assumption on the training data; None if training was interrupted, or if the model was
             loaded from a file.
+        choices_: What "auto" stood for, and why.
         scaling_: The scaling of the data.
         layout_: The columns of the data frame that it was fitted to; None if it was none.
         output_names_: Names of the outputs: its columns, else y0, y1, ...
@@ -80,18 +88,18 @@ class ProDSSM(Streaming, NestedParameters):
 
     def __init__(
         self,
-        latent_dim: int | None = None,
+        latent_dim: int | str | None = "auto",
         hidden: Sequence[int] = (50,),
-        activation: Any = "relu",
+        activation: Any = "auto",
         weights: str = "local",
-        residual: bool = False,
+        residual: bool | str = "auto",
         process_noise: str | Sequence[int] = "constant",
-        emission: str | Sequence[int] = "identity",
+        emission: str | Sequence[int] = "auto",
         measurement_noise: Any = None,
         likelihood: Likelihood | None = None,
         method: str | Method = "moments",
         recipe: Recipe | None = None,
-        n_estimators: int = 1,
+        n_estimators: int | str = "auto",
         checkpoint: str | os.PathLike[str] | None = None,
         progress: bool = True,
         random_state: Any = 0,
@@ -121,19 +129,30 @@ class ProDSSM(Streaming, NestedParameters):
         """
         _require_no_target(y)
         vars(self).pop("members_", None)  # a fit that fails must not leave old weights with a new scaling
-        if not isinstance(self.residual, bool | np.bool_):
-            raise TypeError(f"residual must be True or False, got {self.residual!r}")
+        if not isinstance(self.residual, bool | np.bool_) and self.residual != AUTO:
+            raise TypeError(f"residual must be True, False or 'auto', got {self.residual!r}")
         recipe, method = self._checked_recipe(SERIES_RECIPE), self._checked_method()
         require_weight_mode(self.weights, method)
         if recipe.prior_weight == "auto":
             raise ValueError("prior_weight='auto' is for DeepStochasticRegressor; give a number")
         likelihood = self._checked_likelihood()
-        require_integer("n_estimators", self.n_estimators, least=1)
+        for name, least in (("n_estimators", 1), ("latent_dim", 1)):
+            if getattr(self, name) not in (AUTO, None) or (name == "n_estimators" and self.n_estimators is None):
+                require_integer(name, getattr(self, name), least=least)
         seed = seed_of(self.random_state)
         self.layout_ = layout_of(data)
         series = self._series(data)
-        self.scaling_ = DataScaling.fit(series, regular=not self.residual, standardise=likelihood.standardiser)
+        self.scaling_ = DataScaling.fit(series, regular=self.residual is False, standardise=likelihood.standardiser)
         series = [self.scaling_.transform_series(each) for each in series]
+        given = self.recipe or Recipe()
+        validated = validation_data is not None or given.validation is not None
+        params = self.get_params(deep=False)
+        self.choices_ = choose(series, params, linear_start=bool(recipe.linear_start), validated=validated)
+        recipe = self._checked_recipe(self.choices_.recipe(SERIES_RECIPE))
+        self.scaling_ = replace(self.scaling_, regular=not self.choices_.residual)
+        for each in series:
+            if not self.choices_.residual:
+                require_regular(each)
         if validation_data is not None and not isinstance(validation_data, slice):
             validation_data = self._validation_series(validation_data)
         architecture, likelihood = self._architecture(self.scaling_.outputs), likelihood.for_data(self.scaling_.y)
@@ -141,7 +160,10 @@ class ProDSSM(Streaming, NestedParameters):
             likelihood.require_bound()
         checkpoint = None if self.checkpoint is None else os.fspath(self.checkpoint)
         fit = MemberFit(architecture, likelihood, recipe, method, self.scaling_, checkpoint, self.progress, self.layout_)
-        self.members_ = fit_members(fit, series, validation_data, seeds=range(seed, seed + self.n_estimators))
+        fit = replace(fit, training_method=Moments(order=1) if self.choices_.automatic and self.method == "moments" else None)
+        count = self.choices_.n_estimators
+        held_out = folds(series, MEMBERS) if self.choices_.holds_out else None
+        self.members_ = fit_members(fit, series, validation_data, range(seed, seed + count), held_out)
         warn_of_training(self.history_)
         self.check_: GaussianCheck | None = None
         if not self.history_.interrupted:  # whoever interrupts does not want to wait for another compilation
@@ -149,14 +171,16 @@ class ProDSSM(Streaming, NestedParameters):
         return self
 
     def _architecture(self, y_size: int) -> Architecture:
+        chosen = self.choices_
         return Architecture(
-            latent_dim=y_size if self.latent_dim is None else plain(self.latent_dim),
+            latent_dim=chosen.latent_dim,
             hidden=plain(self.hidden),
-            activation=self.activation,
+            activation=chosen.activation,
             weights=self.weights,
-            residual=bool(self.residual),
+            residual=bool(chosen.residual),
             process_noise=plain(self.process_noise),
-            emission=plain(self.emission),
+            emission=chosen.emission,
+            linear=chosen.linear,
         ).check(y_size)
 
     def _checked_likelihood(self) -> Likelihood:

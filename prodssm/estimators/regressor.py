@@ -48,7 +48,7 @@ MOST_VALIDATION_ROWS = 1000  # more would cost time and hardly change the score
 FEWEST_ROWS = 10  # that are split into training and validation rows
 ROWS_RECIPE = replace(SERIES_RECIPE, prior_weight="auto", batch=32, validation=0.2, fine_tune=200)
 SERIES_ONLY = ("warm_up", "variance_rate", "objective", "horizons", "stride", "window", "validation_horizons")
-SERIES_ONLY += ("calibrate", "linear_start")
+SERIES_ONLY += ("calibrate", "linear_start", "free_run")
 
 
 class _InterruptedError(Exception):

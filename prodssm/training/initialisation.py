@@ -37,7 +37,10 @@ REGRESSION_RIDGE = 0.1  # of the linear regression that a regressor starts from
 
 @dataclass(frozen=True)
 class Architecture:
-    """The architecture of a state-space model, as `ProDSSM` describes it; unchecked until `check`."""
+    """The architecture of a state-space model, as `ProDSSM` describes it; unchecked until `check`.
+
+    With `linear` a linear part with point weights stands beside the network.
+    """
 
     latent_dim: Any
     hidden: Any
@@ -47,22 +50,19 @@ class Architecture:
     process_noise: Any
     emission: Any
     linear: bool = False
-    feedthrough: bool = False
 
     def check(self, y_size: int) -> "Architecture":
         """Itself, or an error that names the setting."""
         require_integer("latent_dim", self.latent_dim, least=1)
         find_activation(self.activation)
         require_weight_mode(self.weights)
-        for name, words in (("hidden", ()), ("process_noise", ("constant",)), ("emission", ("identity", "linear"))):
+        for name, words in (("hidden", ()), ("process_noise", ("constant",)), ("emission", ("identity", "linear", "feedthrough"))):
             require_sizes(name, getattr(self, name), words)
         if self.emission == "identity" and self.latent_dim != y_size:
             raise ValueError(
                 f"latent_dim must equal the {y_size} outputs for emission='identity', got {self.latent_dim}; "
                 "use emission='linear' or hidden sizes such as (30,)"
             )
-        if self.emission == "identity" and self.feedthrough:
-            raise ValueError("feedthrough needs an emission that the control can enter; use emission='linear'")
         return self
 
 
@@ -92,7 +92,7 @@ def random_model(
         key: Randomness of the weights.
     """
     architecture.check(y.shape[1])
-    axes = _principal_axes(np.asarray(y), architecture.latent_dim) if architecture.emission == "linear" else None
+    axes = _principal_axes(np.asarray(y), architecture.latent_dim) if architecture.emission in ("linear", "feedthrough") else None
     return _random_model(architecture, axes, y.shape[1], u_size, likelihood, y.dtype, key)
 
 
@@ -118,7 +118,7 @@ def _random_model(
     return StateSpaceModel(
         initial=Gaussian(jnp.zeros(x, dtype), jnp.eye(x, dtype=dtype)),
         transition=transition,
-        emission=_emission(architecture, axes, y_size, u_size if architecture.feedthrough else 0, key=keys[2]),
+        emission=_emission(architecture, axes, y_size, u_size if architecture.emission == "feedthrough" else 0, key=keys[2]),
         process_noise=noise,
         likelihood=likelihood,
         weights=architecture.weights,
@@ -224,14 +224,6 @@ def scale_output(network: Network, factor: float) -> Network:
     return network.with_linears([*inner, scaled])
 
 
-def with_constant_output(network: Network, output: Float[np.ndarray, " o"]) -> Network:
-    """The network with the mean weights of its last layer at zero, and this bias."""
-    *inner, last = network.linears
-    bias = jnp.asarray(output, last.bias.dtype)
-    constant = Linear(jnp.asarray(np.zeros(last.weight.shape), bias.dtype), bias, last.weight_log_var, last.bias_log_var)
-    return network.with_linears([*inner, constant])
-
-
 def scale_variances(network: Network, factor: float) -> Network:
     """The network with the variances of its weights multiplied by a factor."""
 
@@ -242,45 +234,3 @@ def scale_variances(network: Network, factor: float) -> Network:
         return Linear(layer.weight, layer.bias, *(jnp.asarray(part + part.dtype.type(np.log(factor))) for part in parts))
 
     return network.with_linears([scaled(layer) for layer in network.linears])
-
-
-def mirror_units(network: Network) -> Network:
-    """The network with half of its hidden units mirrored, where pairs of mirrored units span linear maps.
-
-    That is so where act(z) - act(-z) is a multiple of z, as for relu and its relatives. Mirrored units of an odd or even
-    activation would be copies, so such a network stays as it is.
-    """
-    activations = [layer for layer in network.layers if isinstance(layer, Activation)]
-    if len(network.linears) == 1 or not all(_pairs_are_linear(activation) for activation in activations):
-        return network
-    *inner, last = network.linears
-
-    def mirrored(layer: Linear) -> Linear:
-        half = layer.bias.size // 2
-        kept = layer.bias.size - half
-        parts = (np.asarray(part) for part in (layer.weight, layer.bias))
-        weight, bias = (jnp.asarray(np.concatenate([part[:kept], -part[:half]])) for part in parts)
-        return Linear(weight, bias, layer.weight_log_var, layer.bias_log_var)
-
-    return network.with_linears([*(mirrored(layer) for layer in inner), last])
-
-
-def _pairs_are_linear(activation: Activation) -> bool:
-    """Whether a unit and its mirror image differ by a linear function, without being copies of each other."""
-    z = np.linspace(0.1, 3.0, 7)
-    up, down = (np.asarray(activation(jnp.asarray(sign * z)), float) for sign in (1.0, -1.0))
-    close = partial(np.allclose, rtol=1e-5, atol=1e-6)
-    return close((up - down) / z, (up - down)[0] / z[0]) and not (close(up, down) or close(up, -down))
-
-
-def fit_last_layer(network: Network, inputs: Float[np.ndarray, "n i"], outputs: Float[np.ndarray, "n o"]) -> Network:
-    """The network with the mean weights of its last layer by ridge regression of the outputs on the hidden units."""
-    inner, last = Network(network.layers[:-1]), network.linears[-1]
-    hidden = inputs if not inner.layers else np.asarray(_hidden_units(inner, inputs.astype(last.weight.dtype)), float)
-    weight, bias = (jnp.asarray(part, last.weight.dtype) for part in ridge(hidden, outputs))
-    return network.with_linears([*network.linears[:-1], Linear(weight, bias, last.weight_log_var, last.bias_log_var)])
-
-
-@compiled
-def _hidden_units(network: Network, inputs: Float[Array, "n i"]) -> Float[Array, "n h"]:
-    return jax.vmap(network)(inputs)

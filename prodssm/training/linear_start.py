@@ -25,13 +25,15 @@ POINTS = 2000  # at most, at which the noise of a network is measured
 
 
 def linear_start(model: StateSpaceModel, series: Sequence[Series]) -> StateSpaceModel:
-    """The model with a linear model's transition, emission and noise; as it is if the series are too short for one.
+    """The model with a linear model's transition, emission and noise; as it is if it or the series have no room for one.
 
     Args:
-        model: With a linear emission and residual form. Its linear part becomes the linear model, and the network that it is
+        model: With a linear emission. Its linear part becomes the linear model, and the network that it is
             added to starts at a constant; without hidden layers the network itself becomes the linear model.
         series: Standardised.
     """
+    if model.linear is None and len(model.transition.linears) > 1:
+        return model
     found = identify(series, model.x_size, feedthrough=model.feedthrough)
     return model if found is None else start_from(model, found)
 

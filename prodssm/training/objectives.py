@@ -10,6 +10,7 @@ from jaxtyping import Array, Bool, Float, Int
 from prodssm.beliefs.gaussian import Belief
 from prodssm.beliefs.linalg import fusion_barrier
 from prodssm.data.batching import SeriesBatch
+from prodssm.data.folds import context
 from prodssm.data.series import Record, Values
 from prodssm.methods.base import Method
 from prodssm.models.filtering import Recursion
@@ -17,7 +18,7 @@ from prodssm.models.state_space import StateSpaceModel
 from prodssm.networks.layers import Linear
 from prodssm.networks.network import Network
 
-OBJECTIVES = ("evidence", "bound")
+OBJECTIVES = ("evidence", "bound", "free_run")
 
 
 def log_hyper_prior(network: Network) -> Float[Array, ""]:
@@ -49,21 +50,19 @@ class Objective(NamedTuple):
     Attributes:
         horizons: Steps ahead at which each observation is predicted; several count equally. `(1,)` is the filter's evidence,
             the paper's objective.
-        score: "evidence", or "bound" for its lower bound (the paper's appendix).
+        score: "evidence"; "bound" for its lower bound (the paper's appendix); or "free_run", the marginal densities of all
+            observations after a context, without conditioning on them. A free run has no horizons.
         stride: Forecasts start at every `stride`-th observation. It does not matter for `(1,)`.
-        context: With a number the objective is the free run: that many observations are filtered, and all later ones are
-            predicted without being conditioned on. It takes the place of the horizons.
     """
 
     horizons: tuple[int, ...] = (1,)
     score: str = "evidence"
     stride: int = 1
-    context: int | None = None
 
     @property
     def is_filter_evidence(self) -> bool:
         """Whether one pass of the filter gives all scores."""
-        return (self.horizons, self.score, self.context) == ((1,), "evidence", None)
+        return (self.horizons, self.score) == ((1,), "evidence")
 
     def log_scores(self, recursion: Recursion, record: Record) -> tuple[Float[Array, " time"], Float[np.ndarray, " time"]]:
         """Log scores of each observation of a record, summed over horizons, and the number of forecasts of each.
@@ -73,8 +72,8 @@ class Objective(NamedTuple):
         length, longest = record.dt.size, max(self.horizons)
         if self.is_filter_evidence:
             return recursion.scan(record)[1][2].at[0].set(0.0), self.forecast_counts(length)
-        if self.context is not None:
-            given = np.arange(length) < self.context
+        if self.score == "free_run":
+            given = np.arange(length) < context(length)
             return jnp.where(given, 0.0, recursion.scan(record, given=given)[1][2]), self.forecast_counts(length)
         starts = self.starts(length)
         filtered = jax.tree.map(lambda leaf: leaf[starts], recursion.scan(record, keep_channels=True)[1][0])
@@ -94,8 +93,8 @@ class Objective(NamedTuple):
         """How many forecasts reach each observation of a record."""
         if self.is_filter_evidence:
             return np.minimum(np.arange(length), 1.0)
-        if self.context is not None:
-            return (np.arange(length) >= self.context).astype(float)
+        if self.score == "free_run":
+            return (np.arange(length) >= context(length)).astype(float)
         count = np.zeros(length)
         for h in self.horizons:
             count[(at := self.starts(length) + h)[at < length]] += 1

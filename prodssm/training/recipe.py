@@ -17,6 +17,9 @@ from prodssm.training.objectives import OBJECTIVES, Objective
 
 SCHEDULES = ("constant", "cosine")
 FINAL_RATE = 0.01  # of the learning rate, where a cosine schedule ends
+FREE_RUN_RATE = 0.3  # of the learning rate, likewise
+FREE_RUN_WARM_UP = 0.2  # of the iterations
+FREE_RUN_WINDOW, FREE_RUN_BATCH = 200, 4  # time steps of the windows, and their number, for one series
 FINE_TUNE_RATE = 0.2  # of the learning rate, for a model that has been trained already
 
 
@@ -33,7 +36,8 @@ class Recipe:
         variance_rate: Factor on the learning rate of log variances.
         clip: Largest norm of the gradient of the objective per observed value.
         prior_weight: Weight of the hyper-prior; 1 in the paper. "auto" (regressor): chosen on validation data.
-        objective: "evidence", or "bound" for the evidence lower bound.
+        objective: "evidence", "bound" for the evidence lower bound, or "free_run" for densities of all observations after a
+            context that alone is conditioned on; a free run starts badly from random weights.
         horizons: Steps ahead at which observations are predicted, with equal weight; (1,) is the filter's evidence.
         stride: With longer horizons, forecasts start at every `stride`-th observation.
         batch: Series, windows or rows per step, or "all".
@@ -43,6 +47,8 @@ class Recipe:
         patience: Iterations without improvement on the validation data after which to stop.
         calibrate: Whether the validation data also rescale a constant process noise.
         linear_start: With a linear emission, whether to initialise with the linear model of subspace identification.
+        free_run: Iterations of the free-run objective after training, at a third of the learning rate; what they find is kept if
+            it predicts validation data better.
         fine_tune: Global weights are trained as local ones first, then as global for so many iterations at a fifth of the
             learning rate; 0 trains them as global from the start.
     """
@@ -64,6 +70,7 @@ class Recipe:
     patience: int | None = None
     calibrate: bool | None = None
     linear_start: bool | None = None
+    free_run: int | None = None
     fine_tune: int | None = None
 
     def __repr__(self) -> str:
@@ -81,7 +88,8 @@ class Recipe:
         """Itself, or an error that names the setting."""
         for name in ("iterations", "patience", "stride"):
             require_integer(name, getattr(self, name), least=1)
-        require_integer("fine_tune", self.fine_tune, least=0)
+        for name in ("free_run", "fine_tune"):
+            require_integer(name, getattr(self, name), least=0)
         for name in ("learning_rate", "clip", "variance_rate"):
             require_number(name, getattr(self, name))
             if getattr(self, name) <= 0:
@@ -131,6 +139,14 @@ class Recipe:
         """The recipe of a model that has been trained already: fewer iterations at a lower rate."""
         assert self.learning_rate is not None
         return replace(self, iterations=self.fine_tune, learning_rate=self.learning_rate * FINE_TUNE_RATE)
+
+    def free_running(self, longest: int, count: int) -> "Recipe":
+        """The recipe of the free-run objective for a model that has been trained already, on so many series of this length."""
+        assert self.learning_rate is not None
+        changes: dict[str, Any] = {"objective": "free_run", "horizons": (1,), "iterations": self.free_run, "warm_up": FREE_RUN_WARM_UP}
+        window = min(self.window_length or longest, longest, FREE_RUN_WINDOW)
+        batch = FREE_RUN_BATCH if count == 1 else min(4 * FREE_RUN_BATCH, count)
+        return replace(self, learning_rate=self.learning_rate * FREE_RUN_RATE, window=window, batch=batch, **changes)
 
     def pace(self, dtype: Any) -> "Pace":
         """The settings of the optimiser as arrays."""
@@ -205,6 +221,7 @@ SERIES_RECIPE = Recipe(
     patience=200,
     calibrate=True,
     linear_start=True,
+    free_run=0,
     fine_tune=50,
 )
 """Defaults of `ProDSSM`."""

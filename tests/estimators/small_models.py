@@ -24,7 +24,7 @@ def make(estimator, **settings):
 
 def small_prodssm(**settings):
     """An unfitted model of five hidden units."""
-    defaults = {"hidden": (5,), "method": ps.Moments(order=1), "iterations": 50, "progress": False}
+    defaults = {"hidden": (5,), "emission": "identity", "method": ps.Moments(order=1), "iterations": 50, "progress": False}
     return make(ps.ProDSSM, **(defaults | settings))
 
 

@@ -63,7 +63,6 @@ def test_nothing_can_be_asked_before_fit(use):
         ([wave(), np.hstack([wave(), wave()])], "series 1 must have 1 outputs"),
         ([ps.Series(wave(), u=wave()), ps.Series(wave())], "u of series 1"),
         ([irregular(), ps.Series(wave())], "time must be given for all"),
-        (irregular(), "residual=True"),
         ([1.0, np.nan, np.nan], "observations after the first"),
         ("abc", "y must be an array of numbers"),
         ([wave(), wave()[:1]], "series 1: y must have at least two time steps"),
@@ -73,6 +72,15 @@ def test_bad_data_are_refused_before_any_work(data, said, monkeypatch):
     monkeypatch.setattr(fitting, "random_model", None)  # would fail if it were reached
     with pytest.raises((ValueError, TypeError), match=said):
         small_prodssm().fit(data)
+
+
+def test_irregular_data_need_the_residual_form():
+    with pytest.raises(ValueError, match="residual=True"):
+        small_prodssm(residual=False).fit(irregular())
+    with without_training():
+        model = small_prodssm().fit(irregular())
+    assert model.choices_.residual
+    assert model.choices_.reasons["residual"] == "time is irregular"
 
 
 def test_controls_are_not_mistaken_for_a_target():
@@ -92,15 +100,15 @@ def test_controls_are_not_mistaken_for_a_target():
         ({"method": "magic"}, "method must be one of"),
         ({"method": 3}, "method must be a name or a prodssm method"),
         ({"activation": "rleu"}, "activation must be one of"),
-        ({"emission": "identiy"}, "emission must be 'identity' or 'linear' or a tuple"),
-        ({"emission": None}, "emission must be 'identity' or 'linear' or a tuple"),
+        ({"emission": "identiy"}, "emission must be 'identity' or 'linear' or 'feedthrough' or a tuple"),
+        ({"emission": None}, "emission must be 'identity' or 'linear' or 'feedthrough' or a tuple"),
         ({"process_noise": "none"}, "process_noise must be 'constant' or a tuple"),
         ({"hidden": 50}, "hidden must be a tuple of hidden sizes, got 50"),
         ({"hidden": (5, 0)}, "hidden must have positive sizes"),
         ({"hidden": (5, 2.5)}, "hidden must be a tuple"),
         ({"latent_dim": 2}, "latent_dim must equal the 1 outputs"),
         ({"latent_dim": 0}, "latent_dim must be at least 1"),
-        ({"residual": "no"}, "residual must be True or False"),
+        ({"residual": "no"}, "residual must be True, False or 'auto'"),
         ({"measurement_noise": -0.1}, "measurement_noise: variance must not be negative"),
         ({"measurement_noise": np.nan}, "measurement_noise: variance must be finite"),
         ({"measurement_noise": (0.1, 0.1)}, "the measurement noise must be one number or 1"),
@@ -232,9 +240,9 @@ def test_bad_controls_are_refused_by_name(use, said, rich_model):
 # ---------------------------------------------------------------- unusual data
 
 
-def no_futures(recursion, record, u, dt, *, key, samples):
+def no_futures(recursion, record, ahead, *, key, samples):
     """Stands in for sampled futures where their values do not matter."""
-    return jnp.zeros((samples, dt.size, recursion.model.y_size))
+    return jnp.zeros((samples, ahead.dt.size, recursion.model.y_size))
 
 
 @pytest.mark.filterwarnings("ignore:The Gaussian forecast")

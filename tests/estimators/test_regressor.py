@@ -309,6 +309,7 @@ SERIES_ONLY = {
     "validation_horizons": (1,),
     "calibrate": True,
     "linear_start": True,
+    "free_run": 0,
 }
 
 

@@ -12,9 +12,6 @@ import prodssm as ps
 from prodssm.training.initialisation import (
     INITIAL_PROCESS_VAR,
     Architecture,
-    fit_last_layer,
-    linear_start,
-    mirror_units,
     random_model,
     regression_model,
     scale_output,
@@ -23,7 +20,6 @@ from prodssm.training.initialisation import (
     variance_network,
 )
 from prodssm.training.linear import ridge
-from prodssm.training.subspace import identify_states
 
 
 def architecture(**changes):
@@ -34,60 +30,6 @@ def architecture(**changes):
 def unstarted(series, **changes):
     likelihood = ps.GaussianLikelihood(jnp.full(series.y.shape[1], 0.1, series.y.dtype), learned=True)
     return random_model(architecture(**changes), series.y, 1, likelihood, key=jr.key(0))
-
-
-def started(series, **changes):
-    return linear_start(unstarted(series, **changes), [series])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("hidden", "activation", "residual"), [((), "relu", True), ((8,), "relu", False), ((8,), "gelu", True)]
-)
-def test_a_network_starts_as_the_linear_model_and_forecasts_without_training(hidden, activation, residual, linear_system):
-    series = linear_system(400)
-    model = started(series, hidden=hidden, activation=activation, residual=residual)
-    found = ps.forecast(model, series.window(0, 50), 20, u=series.u[50:70])
-    assert np.abs(np.asarray(found.mean) - np.asarray(series.y[50:70])).max() < 0.1 * float(series.y.std())
-
-
-@pytest.mark.slow
-def test_a_slow_system_starts_slow():
-    rng = np.random.default_rng(0)
-    u, x = rng.normal(size=(1000, 1)), np.zeros((1000, 1))
-    for t in range(999):
-        x[t + 1] = 0.998 * x[t] + 0.05 * u[t]
-    series = ps.Series(x / x.std(), u)
-    found = ps.forecast(started(series, latent_dim=1), series.window(0, 100), 900, u=series.u[100:])
-    assert np.sqrt(np.mean((np.asarray(found.mean) - np.asarray(series.y[100:])) ** 2)) < 0.1
-
-
-def test_a_start_is_no_noisier_than_the_residuals_of_the_linear_model(linear_system):
-    series = linear_system(400, noise=0.5)
-    found, model = identify_states([series], 2), started(series)
-    assert found is not None
-    inputs, following = found.moves
-    slope, bias = ridge(inputs, following)
-    residual_var = (following - inputs @ slope.T - bias).var(axis=0)
-    noise = jax.jit(lambda at: jnp.diag(ps.Moments().channel(model.transition, ps.Gaussian.certain(at)).noise))
-    from_weights = np.mean([noise(array(at)) for at in inputs[::10]], axis=0)
-    assert (from_weights < 0.6 * residual_var).all()
-    assert np.allclose(np.exp(model.log_process_noise), 0.5 * residual_var, rtol=0.05)
-
-
-def test_outputs_that_are_never_observed_together_or_never_change_give_a_finite_start(linear_system):
-    series = linear_system(400)
-    y = np.asarray(series.y)
-    apart = np.concatenate([y, y, np.zeros_like(y)], axis=1)
-    apart[::2, 0], apart[1::2, 1] = np.nan, np.nan
-    model = started(ps.Series(apart, series.u))
-    assert all(np.isfinite(np.asarray(part)).all() for part in (model.transition.weights.mean, model.emission.weights.mean))
-
-
-def test_series_that_are_too_short_leave_a_model_as_it_was(linear_system):
-    series = linear_system(40)
-    model = unstarted(series)
-    assert linear_start(model, [series]) is model
 
 
 def test_a_linear_emission_starts_from_the_principal_axes():
@@ -134,7 +76,7 @@ def test_a_regression_model_starts_close_to_a_ridge_regression():
         ({"hidden": 5}, "hidden must be a tuple of hidden sizes, got 5"),
         ({"hidden": (True,)}, "hidden must be a tuple of hidden sizes"),
         ({"process_noise": "none"}, "process_noise must be 'constant' or a tuple of hidden sizes, got 'none'"),
-        ({"emission": "cubic"}, "emission must be 'identity' or 'linear' or a tuple of hidden sizes, got 'cubic'"),
+        ({"emission": "cubic"}, "emission must be 'identity' or 'linear' or 'feedthrough' or a tuple of hidden sizes, got 'cubic'"),
         ({"emission": "identity"}, "latent_dim must equal the 3 outputs for emission='identity', got 2"),
         ({"weights": "shared"}, "weights must be one of"),
         ({"activation": "magic"}, "activation"),
@@ -174,22 +116,3 @@ def test_outputs_and_variances_are_scaled():
     assert close(scale_variances(network, 0.1).weights.mean, network.weights.mean)
     certain = ps.Network.mlp((2, 3, 1), uncertain=False, key=jr.key(0))
     assert not scale_variances(certain, 0.1).uncertain
-
-
-@pytest.mark.parametrize("activation", sorted(set(ps.ACTIVATIONS) - {"identity"}))  # whose units are copies anyway
-def test_no_mirrored_unit_is_a_copy_of_another(activation):
-    network = mirror_units(transition_network((2, 8, 1), activation, key=jr.key(0)))
-    x = array(np.random.default_rng(0).normal(size=(20, 2)))
-    hidden = np.asarray(jax.vmap(ps.Network(network.layers[:-1]))(x))
-    for n in range(8):
-        for other in range(n):
-            assert not np.allclose(np.abs(hidden[:, n]), np.abs(hidden[:, other]))
-
-
-def test_mirrored_relu_units_span_linear_maps():
-    network = mirror_units(transition_network((2, 8, 1), "relu", key=jr.key(0)))
-    x = np.random.default_rng(0).normal(size=(200, 2))
-    outputs = x @ np.array([[1.5], [-0.5]]) + 0.7
-    fitted = fit_last_layer(network, x, outputs)
-    assert np.allclose(jax.vmap(fitted)(array(x)), outputs, atol=0.02)
-    assert close(fitted.weights.var, network.weights.var)

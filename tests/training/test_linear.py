@@ -2,16 +2,18 @@
 
 import numpy as np
 
-from prodssm.training.linear import bounded_spectral_radius, principal_axes, ridge
+from prodssm.training.linear import clipped_spectral_radius, principal_axes, ridge
 
 
 def test_a_spectral_radius_is_bounded_and_smaller_ones_are_kept():
     rotation = np.array([[0.8, -0.9], [0.9, 0.8]])  # of spectral radius 1.2
-    assert np.allclose(np.abs(np.linalg.eigvals(bounded_spectral_radius(rotation, 0.99))), 0.99)
-    assert np.allclose(bounded_spectral_radius(rotation, 0.99) / rotation, 0.99 / np.hypot(0.8, 0.9))
-    assert (bounded_spectral_radius(0.5 * rotation, 0.99) == 0.5 * rotation).all()
+    assert np.allclose(np.abs(np.linalg.eigvals(clipped_spectral_radius(rotation, 0.99))), 0.99)
+    assert np.allclose(clipped_spectral_radius(rotation, 0.99) / rotation, 0.99 / np.hypot(0.8, 0.9))
+    mixed = np.array([[1.2, 1.0], [0.0, 0.5]])  # only the eigenvalue that is too large is clipped
+    assert np.allclose(np.sort(np.linalg.eigvals(clipped_spectral_radius(mixed, 0.99))), [0.5, 0.99])
+    assert (clipped_spectral_radius(0.5 * rotation, 0.99) == 0.5 * rotation).all()
     integrator = np.array([[1.0, 1.0], [0.0, 1.0]])  # has one eigenvector only
-    assert np.allclose(bounded_spectral_radius(integrator, 0.99), 0.99 * integrator)
+    assert np.allclose(clipped_spectral_radius(integrator, 0.99), 0.99 * integrator)
 
 
 def test_ridge_is_least_squares_under_a_tiny_penalty_and_zero_under_a_large_one():
