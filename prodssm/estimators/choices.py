@@ -61,11 +61,6 @@ class Choices:
         """Whether the emission was chosen, hence all of the training that follows from it."""
         return "emission" in self.reasons
 
-    @property
-    def holds_out(self) -> bool:
-        """Whether members hold out blocks of the data in turn."""
-        return self.held_out
-
     def recipe(self, defaults: Recipe) -> Recipe:
         """The defaults of training for these choices."""
         if not self.automatic:
@@ -165,10 +160,16 @@ def _is_irregular(series: Series) -> bool:
 def _from_ladder(series: list[Series], latent: Any, reasons: dict[str, str]) -> tuple[Any, str, dict[str, float]]:
     """Number of states and emission from linear models, scored by free runs over the blocks that they did not see."""
     sizes = SIZES if latent in (None, AUTO) else (latent,)
-    tried = {(size, through): held_out_error(series, size, feedthrough=through)
-             for size in sizes for through in ((False, True) if series[0].u is not None else (False,))}
-    scores = {f"{size} {'feedthrough' if through else 'linear'}": error
-              for (size, through), error in tried.items() if np.isfinite(error)}
+    tried = {
+        (size, through): held_out_error(series, size, feedthrough=through)
+        for size in sizes
+        for through in ((False, True) if series[0].u is not None else (False,))
+    }
+    scores = {
+        f"{size} {'feedthrough' if through else 'linear'}": error
+        for (size, through), error in tried.items()
+        if np.isfinite(error)
+    }
     best = min(tried.values())
     if not np.isfinite(best):
         reasons["emission"] = "too few data for a linear model"

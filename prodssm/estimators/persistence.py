@@ -102,7 +102,9 @@ def _choices(model: ProDSSM, config: dict[str, Any]) -> Choices:
     if words is None:
         return given
     activation = {} if model.activation != "auto" or not words["linear"] else {"activation": "erf"}
-    return replace(given, **({name: plain(value) if isinstance(value, list) else value for name, value in words.items()} | activation))
+    return replace(
+        given, **({name: plain(value) if isinstance(value, list) else value for name, value in words.items()} | activation)
+    )
 
 
 def _prodssm_arrays(model: ProDSSM) -> dict[str, Any]:

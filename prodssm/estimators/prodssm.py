@@ -1,43 +1,32 @@
 """`ProDSSM`: the estimator that standardises, trains, filters, smooths, forecasts and saves a state-space model."""
 
 import os
-import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial, reduce
 from typing import Any
 
 import jax.random as jr
 import numpy as np
 
-from prodssm._validation import as_values, plain, require_finite, require_integer, require_key
-from prodssm.data.folds import folds
-from prodssm.data.frames import Layout, from_frames, layout_of, values_from
-from prodssm.data.scaling import DataScaling
-from prodssm.data.series import Series, Values, as_series_list, require_regular
-from prodssm.estimators.choices import AUTO, MEMBERS, choose
+from prodssm._validation import as_values, require_finite, require_integer, require_key
+from prodssm.data.frames import values_from
+from prodssm.data.series import Series, Values
 from prodssm.estimators.ensemble import mix_beliefs, mix_predictions, mix_transitions, stacked
 from prodssm.estimators.fitted import FittedModel
-from prodssm.estimators.fitting import MemberFit, fit_members, warn_of_training
-from prodssm.estimators.parameters import NestedParameters, seed_of
+from prodssm.estimators.learning import Learning, require_no_target
 from prodssm.estimators.results import Prediction, Transition, output_names
 from prodssm.estimators.streaming import Streaming
-from prodssm.methods.base import Method, require_weight_mode
-from prodssm.methods.moments import Moments
+from prodssm.methods.base import Method
 from prodssm.models.filtering import Beliefs, filter_states
 from prodssm.models.likelihoods.base import Likelihood
-from prodssm.models.likelihoods.gaussian import GaussianLikelihood
 from prodssm.models.smoothing import smooth_states
 from prodssm.models.state_space import StateSpaceModel
 from prodssm.scoring.diagnostics import GaussianCheck
 from prodssm.training.history import History
-from prodssm.training.initialisation import Architecture
-from prodssm.training.recipe import SERIES_RECIPE, Recipe
-
-CHECK_STEPS, CHECK_SAMPLES = 20, 400  # of the check of the Gaussian assumption at the end of a fit
+from prodssm.training.recipe import Recipe
 
 
-class ProDSSM(Streaming, NestedParameters):
+class ProDSSM(Streaming, Learning):
     """A probabilistic deep state-space model: learned dynamics with uncertain weights, and inference without sampling.
 
     Time: the initial belief is about the state at the first observation. At every step the model conditions on `y[t]`, then
@@ -111,105 +100,6 @@ class ProDSSM(Streaming, NestedParameters):
         self.method, self.recipe, self.n_estimators = method, recipe, n_estimators
         self.checkpoint, self.progress, self.random_state = checkpoint, progress, random_state
 
-    # ------------------------------------------------------------------ training
-
-    def fit(self, data: Any, y: Any = None, *, validation_data: Any = None) -> "ProDSSM":
-        """Learn from one or many series: an array (time, y), a `Series`, a data frame, or a list of these.
-
-        A data frame has one column per output; `prodssm.frames.series_of` reads one that also has controls, time stamps or
-        several series. Later frames must have the same columns, in any order.
-
-        Ctrl-C ends training and keeps the best model so far.
-
-        Args:
-            data: What to learn from.
-            y: Ignored; scikit-learn passes it.
-            validation_data: What early stopping is based on, in place of a fraction `Recipe(validation=...)` of the data: other
-                series, or a slice of the time steps of each series, such as `slice(100, 150)`, which is not trained on.
-        """
-        _require_no_target(y)
-        vars(self).pop("members_", None)  # a fit that fails must not leave old weights with a new scaling
-        if not isinstance(self.residual, bool | np.bool_) and self.residual != AUTO:
-            raise TypeError(f"residual must be True, False or 'auto', got {self.residual!r}")
-        recipe, method = self._checked_recipe(SERIES_RECIPE), self._checked_method()
-        require_weight_mode(self.weights, method)
-        if recipe.prior_weight == "auto":
-            raise ValueError("prior_weight='auto' is for DeepStochasticRegressor; give a number")
-        likelihood = self._checked_likelihood()
-        for name, least in (("n_estimators", 1), ("latent_dim", 1)):
-            if getattr(self, name) not in (AUTO, None) or (name == "n_estimators" and self.n_estimators is None):
-                require_integer(name, getattr(self, name), least=least)
-        seed = seed_of(self.random_state)
-        self.layout_ = layout_of(data)
-        series = self._series(data)
-        self.scaling_ = DataScaling.fit(series, regular=self.residual is False, standardise=likelihood.standardiser)
-        series = [self.scaling_.transform_series(each) for each in series]
-        given = self.recipe or Recipe()
-        validated = validation_data is not None or given.validation is not None
-        params = self.get_params(deep=False)
-        self.choices_ = choose(series, params, linear_start=bool(recipe.linear_start), validated=validated)
-        recipe = self._checked_recipe(self.choices_.recipe(SERIES_RECIPE))
-        self.scaling_ = replace(self.scaling_, regular=not self.choices_.residual)
-        for each in series:
-            if not self.choices_.residual:
-                require_regular(each)
-        if validation_data is not None and not isinstance(validation_data, slice):
-            validation_data = self._validation_series(validation_data)
-        architecture, likelihood = self._architecture(self.scaling_.outputs), likelihood.for_data(self.scaling_.y)
-        if recipe.objective == "bound":
-            likelihood.require_bound()
-        checkpoint = None if self.checkpoint is None else os.fspath(self.checkpoint)
-        fit = MemberFit(architecture, likelihood, recipe, method, self.scaling_, checkpoint, self.progress, self.layout_)
-        fit = replace(fit, training_method=Moments(order=1) if self.choices_.automatic and self.method == "moments" else None)
-        count = self.choices_.n_estimators
-        held_out = folds(series, MEMBERS) if self.choices_.holds_out else None
-        self.members_ = fit_members(fit, series, validation_data, range(seed, seed + count), held_out)
-        warn_of_training(self.history_)
-        self.check_: GaussianCheck | None = None
-        if not self.history_.interrupted:  # whoever interrupts does not want to wait for another compilation
-            self._check_gaussian(series)
-        return self
-
-    def _architecture(self, y_size: int) -> Architecture:
-        chosen = self.choices_
-        return Architecture(
-            latent_dim=chosen.latent_dim,
-            hidden=plain(self.hidden),
-            activation=chosen.activation,
-            weights=self.weights,
-            residual=bool(chosen.residual),
-            process_noise=plain(self.process_noise),
-            emission=chosen.emission,
-            linear=chosen.linear,
-        ).check(y_size)
-
-    def _checked_likelihood(self) -> Likelihood:
-        if self.measurement_noise is None:
-            return super()._checked_likelihood()
-        if self.likelihood is not None:
-            raise ValueError("give either measurement_noise or likelihood, not both")
-        try:
-            return GaussianLikelihood(self.measurement_noise)
-        except (TypeError, ValueError) as error:
-            raise type(error)(f"measurement_noise: {error}") from error
-
-    def _validation_series(self, data: Any) -> list[Series]:
-        try:
-            series = self._series(data)
-            for each in series:
-                self.scaling_.transform_series(each)
-            return series
-        except (TypeError, ValueError) as error:
-            raise type(error)(f"validation_data: {error}") from error
-
-    def _check_gaussian(self, series: list[Series]) -> None:
-        """A small check of the Gaussian assumption; a disagreement is a warning."""
-        longest = max(series, key=len)
-        steps = min(CHECK_STEPS, len(longest) // 2)
-        self.check_ = self.members_[0].check(longest, max(steps, 1), CHECK_SAMPLES)
-        if not self.check_.holds:
-            warnings.warn(self.check_.verdict, UserWarning, stacklevel=3)
-
     # ------------------------------------------------------------------ inference
 
     def filter(self, data: Any) -> Beliefs:
@@ -272,7 +162,7 @@ class ProDSSM(Streaming, NestedParameters):
 
     def score(self, data: Any, y: Any = None) -> float:
         """Mean log predictive density per observed value, one step ahead; the first time step of a series is not scored."""
-        _require_no_target(y)
+        require_no_target(y)
         self._require_fit()
         total, count = 0.0, 0
         for series in self._series(data):
@@ -332,11 +222,6 @@ class ProDSSM(Streaming, NestedParameters):
         """Names of the outputs: the columns of the frame that was fitted, else y0, y1, ..."""
         return output_names(self.layout_, self.scaling_.outputs)
 
-    def _series(self, data: Any) -> list[Series]:
-        """The data as a list of series, the columns of frames in the order of fit."""
-        layout: Layout | None = self.layout_
-        return as_series_list(from_frames(data, layout))
-
     def _one(self, data: Any) -> Series:
         self._require_fit()
         series = self._series(data)
@@ -352,8 +237,3 @@ class ProDSSM(Streaming, NestedParameters):
 def _measurement_variances(members: Sequence[FittedModel], steps: int) -> np.ndarray:
     """Measurement variances of all members; a function of the module, so that forecasts can be pickled."""
     return stacked([member.measurement_variance(steps) for member in members])
-
-
-def _require_no_target(y: Any) -> None:
-    if y is not None:
-        raise ValueError("y must be None: observations and controls come together as data, see prodssm.Series(y, u)")

@@ -2,28 +2,23 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, cast
+from typing import Any
 
-import equinox as eqx
-import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from prodssm._compilation import bucket, compiled, pad
+from prodssm._compilation import compiled
 from prodssm._validation import require_integer
 from prodssm.beliefs.gaussian import Gaussian
-from prodssm.data.series import Series, Values
+from prodssm.data.series import Values
 from prodssm.methods.base import require_weight_mode
-from prodssm.methods.moments import Moments
 from prodssm.models.likelihoods.base import Likelihood
 from prodssm.models.state_space import StateSpaceModel
 from prodssm.networks.activations import Activation, find_activation
 from prodssm.networks.layers import Linear
 from prodssm.networks.network import Network
-from prodssm.training.linear import ridge
 
 # In standardised units.
 INITIAL_PROCESS_VAR = 0.01
@@ -56,7 +51,11 @@ class Architecture:
         require_integer("latent_dim", self.latent_dim, least=1)
         find_activation(self.activation)
         require_weight_mode(self.weights)
-        for name, words in (("hidden", ()), ("process_noise", ("constant",)), ("emission", ("identity", "linear", "feedthrough"))):
+        for name, words in (
+            ("hidden", ()),
+            ("process_noise", ("constant",)),
+            ("emission", ("identity", "linear", "feedthrough")),
+        ):
             require_sizes(name, getattr(self, name), words)
         if self.emission == "identity" and self.latent_dim != y_size:
             raise ValueError(
@@ -92,7 +91,9 @@ def random_model(
         key: Randomness of the weights.
     """
     architecture.check(y.shape[1])
-    axes = _principal_axes(np.asarray(y), architecture.latent_dim) if architecture.emission in ("linear", "feedthrough") else None
+    axes = (
+        _principal_axes(np.asarray(y), architecture.latent_dim) if architecture.emission in ("linear", "feedthrough") else None
+    )
     return _random_model(architecture, axes, y.shape[1], u_size, likelihood, y.dtype, key)
 
 

@@ -63,8 +63,8 @@ def _with_last_layer(network: Any, slope: Float[np.ndarray, "o i"], bias: Float[
     """The network with these mean weights of its last layer; with hidden layers its slope is zero."""
     *inner, last = network.linears
     weight = np.zeros(last.weight.shape) if inner else slope
-    parts = (jnp.asarray(part, last.weight.dtype) for part in (weight, bias))
-    return network.with_linears([*inner, Linear(*parts, last.weight_log_var, last.bias_log_var)])
+    means = jnp.asarray(weight, last.weight.dtype), jnp.asarray(bias, last.weight.dtype)
+    return network.with_linears([*inner, Linear(*means, last.weight_log_var, last.bias_log_var)])
 
 
 def _bound_output_noise(network: Network, inputs: Float[np.ndarray, "n i"], noise: Float[np.ndarray, " o"]) -> Network:

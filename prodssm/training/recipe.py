@@ -47,8 +47,8 @@ class Recipe:
         patience: Iterations without improvement on the validation data after which to stop.
         calibrate: Whether the validation data also rescale a constant process noise.
         linear_start: With a linear emission, whether to initialise with the linear model of subspace identification.
-        free_run: Iterations of the free-run objective after training, at a third of the learning rate; what they find is kept if
-            it predicts validation data better.
+        free_run: Iterations of the free-run objective after training, at a third of the learning rate; what they find is kept
+            if it predicts validation data better.
         fine_tune: Global weights are trained as local ones first, then as global for so many iterations at a fifth of the
             learning rate; 0 trains them as global from the start.
     """
@@ -143,7 +143,12 @@ class Recipe:
     def free_running(self, longest: int, count: int) -> "Recipe":
         """The recipe of the free-run objective for a model that has been trained already, on so many series of this length."""
         assert self.learning_rate is not None
-        changes: dict[str, Any] = {"objective": "free_run", "horizons": (1,), "iterations": self.free_run, "warm_up": FREE_RUN_WARM_UP}
+        changes: dict[str, Any] = {
+            "objective": "free_run",
+            "horizons": (1,),
+            "iterations": self.free_run,
+            "warm_up": FREE_RUN_WARM_UP,
+        }
         window = min(self.window_length or longest, longest, FREE_RUN_WINDOW)
         batch = FREE_RUN_BATCH if count == 1 else min(4 * FREE_RUN_BATCH, count)
         return replace(self, learning_rate=self.learning_rate * FREE_RUN_RATE, window=window, batch=batch, **changes)

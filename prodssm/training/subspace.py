@@ -66,7 +66,7 @@ class LinearModel:
             x = np.clip(x + dt[t] * move, -LARGEST_STATE, LARGEST_STATE)
             if t >= known:
                 step = np.eye(self.x_size) + dt[t] * self.slope[:, : self.x_size]
-                cov = np.clip(step @ cov @ step.T + dt[t] ** 2 * noise, -LARGEST_STATE**2, LARGEST_STATE**2)
+                cov = np.clip(step @ cov @ step.T + dt[t] ** 2 * noise, -(LARGEST_STATE**2), LARGEST_STATE**2)
         return np.array(means), np.array(variances)
 
 
@@ -111,7 +111,7 @@ def _records(series: Sequence[Series]) -> list[_Record]:
             continue
         seen = np.isfinite(gappy).all(axis=1)
         # Straight lines over gaps would pass for slow and noiseless motion.
-        near = np.convolve(seen, np.ones(5), mode="full")[: len(seen)] >= 3
+        near = np.convolve(seen, np.ones(5), mode="full")[: len(gappy)] >= 3
         found.append(_Record(_interpolated(gappy), _controls(each)[part], np.asarray(each.dt, float)[part], seen & near))
         room -= len(gappy)
         if room <= 0:
@@ -174,7 +174,7 @@ def _innovation_form(
         inputs.append(record.u[at])
         seen.append(record.y[at])
         moves.append(np.append(np.diff(x, axis=0) / record.dt[at][:-1, None], np.zeros((1, x.shape[1])), axis=0))
-        usable.append(record.known[at] & np.append(record.known[at][1:], False))  # noqa: FBT003
+        usable.append(record.known[at] & np.append(record.known[at][1:], False))
         steps.append(record.dt[at])
     x, u, y, move, both, dt = (np.concatenate(part) for part in (shown, inputs, seen, moves, usable, steps))
     full = np.concatenate([x, u], axis=1)

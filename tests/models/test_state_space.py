@@ -105,7 +105,10 @@ NETWORK = ps.Network.mlp((2, 4), key=jr.key(0))
         ({"initial": ps.Gaussian([0.0], [[-1.0]])}, r"initial\.cov must be positive semi-definite"),
         ({"initial": ps.Gaussian([np.nan, 0.0], np.eye(2))}, r"initial\.mean must be finite"),
         ({"transition": NETWORK}, r"transition must map at least 2 inputs \(state and control\) to 2 outputs, got 2 to 4"),
-        ({"emission": ps.Network.mlp((3, 3), key=jr.key(0))}, "emission must take the 2 states, got a network of 3 inputs"),
+        (
+            {"emission": ps.Network.mlp((4, 3), key=jr.key(0))},
+            "emission must take the 2 states, or these and the 1 controls, got",
+        ),
         ({"process_noise": [0.1]}, "process_noise must have 2 variances"),
         ({"process_noise": [0.1, -0.1]}, "process_noise must not be negative"),
         ({"process_noise": NETWORK}, "process_noise must be a network of 3 inputs and 2 outputs, got 2 and 4"),

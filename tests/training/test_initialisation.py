@@ -1,7 +1,6 @@
 """A model starts as the linear model of subspace identification, or with random networks for standardised data."""
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
@@ -19,7 +18,6 @@ from prodssm.training.initialisation import (
     transition_network,
     variance_network,
 )
-from prodssm.training.linear import ridge
 
 
 def architecture(**changes):
@@ -76,7 +74,10 @@ def test_a_regression_model_starts_close_to_a_ridge_regression():
         ({"hidden": 5}, "hidden must be a tuple of hidden sizes, got 5"),
         ({"hidden": (True,)}, "hidden must be a tuple of hidden sizes"),
         ({"process_noise": "none"}, "process_noise must be 'constant' or a tuple of hidden sizes, got 'none'"),
-        ({"emission": "cubic"}, "emission must be 'identity' or 'linear' or 'feedthrough' or a tuple of hidden sizes, got 'cubic'"),
+        (
+            {"emission": "cubic"},
+            "emission must be 'identity' or 'linear' or 'feedthrough' or a tuple of hidden sizes, got 'cubic'",
+        ),
         ({"emission": "identity"}, "latent_dim must equal the 3 outputs for emission='identity', got 2"),
         ({"weights": "shared"}, "weights must be one of"),
         ({"activation": "magic"}, "activation"),

@@ -1,0 +1,173 @@
+"""How `ProDSSM` learns: checks, choices from the data, training of the members, and a check of the result."""
+
+import os
+import warnings
+from dataclasses import replace
+from typing import Any, Self
+
+import numpy as np
+
+from prodssm._validation import plain, require_integer
+from prodssm.data.folds import folds
+from prodssm.data.frames import Layout, from_frames, layout_of
+from prodssm.data.scaling import DataScaling
+from prodssm.data.series import Series, as_series_list, require_regular
+from prodssm.estimators.choices import AUTO, MEMBERS, Choices, choose
+from prodssm.estimators.fitted import FittedModel
+from prodssm.estimators.fitting import MemberFit, fit_members, warn_of_training
+from prodssm.estimators.parameters import NestedParameters, seed_of
+from prodssm.methods.base import require_weight_mode
+from prodssm.methods.moments import Moments
+from prodssm.models.likelihoods.base import Likelihood
+from prodssm.models.likelihoods.gaussian import GaussianLikelihood
+from prodssm.scoring.diagnostics import GaussianCheck
+from prodssm.training.history import History
+from prodssm.training.initialisation import Architecture
+from prodssm.training.recipe import SERIES_RECIPE, Recipe
+
+CHECK_STEPS, CHECK_SAMPLES = 20, 400  # of the check of the Gaussian assumption at the end of a fit
+
+
+class Learning(NestedParameters):
+    """The part of `ProDSSM` that is fitted."""
+
+    latent_dim: Any
+    hidden: Any
+    activation: Any
+    weights: Any
+    residual: Any
+    process_noise: Any
+    emission: Any
+    measurement_noise: Any
+    n_estimators: Any
+    checkpoint: Any
+    progress: bool
+    random_state: Any
+    members_: tuple[FittedModel, ...]
+    choices_: Choices
+    scaling_: DataScaling
+    layout_: Layout | None
+    check_: GaussianCheck | None
+
+    @property
+    def history_(self) -> History:
+        """What training recorded, member after member."""
+        raise NotImplementedError
+
+    def fit(self, data: Any, y: Any = None, *, validation_data: Any = None) -> Self:
+        """Learn from one or many series: an array (time, y), a `Series`, a data frame, or a list of these.
+
+        A data frame has one column per output; `prodssm.frames.series_of` reads one that also has controls, time stamps or
+        several series. Later frames must have the same columns, in any order.
+
+        Ctrl-C ends training and keeps the best model so far.
+
+        Args:
+            data: What to learn from.
+            y: Ignored; scikit-learn passes it.
+            validation_data: What early stopping is based on, in place of a fraction `Recipe(validation=...)` of the data: other
+                series, or a slice of the time steps of each series, such as `slice(100, 150)`, which is not trained on.
+        """
+        require_no_target(y)
+        vars(self).pop("members_", None)  # a fit that fails must not leave old weights with a new scaling
+        self._check_parameters()
+        seed, likelihood = seed_of(self.random_state), self._checked_likelihood()
+        self.layout_ = layout_of(data)
+        series = self._series(data)
+        self.scaling_ = DataScaling.fit(series, regular=self.residual is False, standardise=likelihood.standardiser)
+        series = [self.scaling_.transform_series(each) for each in series]
+        self._choose(series, validated=validation_data is not None)
+        if validation_data is not None and not isinstance(validation_data, slice):
+            validation_data = self._validation_series(validation_data)
+        fit = self._member_fit(likelihood.for_data(self.scaling_.y))
+        held_out = folds(series, MEMBERS) if self.choices_.held_out else None
+        seeds = range(seed, seed + self.choices_.n_estimators)
+        self.members_ = fit_members(fit, series, validation_data, seeds, held_out)
+        warn_of_training(self.history_)
+        self.check_ = None
+        if not self.history_.interrupted:  # whoever interrupts does not want to wait for another compilation
+            self._check_gaussian(series)
+        return self
+
+    def _check_parameters(self) -> None:
+        """Raise before any work if a parameter is wrong."""
+        if not isinstance(self.residual, bool | np.bool_) and self.residual != AUTO:
+            raise TypeError(f"residual must be True, False or 'auto', got {self.residual!r}")
+        require_weight_mode(self.weights, self._checked_method())
+        if self._checked_recipe(SERIES_RECIPE).prior_weight == "auto":
+            raise ValueError("prior_weight='auto' is for DeepStochasticRegressor; give a number")
+        for name, open_words in (("n_estimators", (AUTO,)), ("latent_dim", (AUTO, None))):
+            if getattr(self, name) not in open_words:
+                require_integer(name, getattr(self, name), least=1)
+
+    def _choose(self, series: list[Series], *, validated: bool) -> None:
+        """Settle what is "auto", from standardised data."""
+        recipe, given = self._checked_recipe(SERIES_RECIPE), self.recipe or Recipe()
+        params, validated = self.get_params(deep=False), validated or given.validation is not None
+        self.choices_ = choose(series, params, linear_start=bool(recipe.linear_start), validated=validated)
+        self.scaling_ = replace(self.scaling_, regular=not self.choices_.residual)
+        if not self.choices_.residual:
+            for each in series:
+                require_regular(each)
+
+    def _member_fit(self, likelihood: Likelihood) -> MemberFit:
+        """How each member is trained."""
+        recipe = self._checked_recipe(self.choices_.recipe(SERIES_RECIPE))
+        if recipe.objective == "bound":
+            likelihood.require_bound()
+        checkpoint = None if self.checkpoint is None else os.fspath(self.checkpoint)
+        architecture, method = self._architecture(self.scaling_.outputs), self._checked_method()
+        # Between hidden units the first order is enough for training, and almost twice as fast as the second.
+        quick = Moments(order=1) if self.choices_.automatic and self.method == "moments" else None
+        parts = architecture, likelihood, recipe, method, self.scaling_, checkpoint, self.progress, self.layout_
+        return MemberFit(*parts, training_method=quick)
+
+    def _architecture(self, y_size: int) -> Architecture:
+        chosen = self.choices_
+        return Architecture(
+            latent_dim=chosen.latent_dim,
+            hidden=plain(self.hidden),
+            activation=chosen.activation,
+            weights=self.weights,
+            residual=bool(chosen.residual),
+            process_noise=plain(self.process_noise),
+            emission=chosen.emission,
+            linear=chosen.linear,
+        ).check(y_size)
+
+    def _checked_likelihood(self) -> Likelihood:
+        if self.measurement_noise is None:
+            return super()._checked_likelihood()
+        if self.likelihood is not None:
+            raise ValueError("give either measurement_noise or likelihood, not both")
+        try:
+            return GaussianLikelihood(self.measurement_noise)
+        except (TypeError, ValueError) as error:
+            raise type(error)(f"measurement_noise: {error}") from error
+
+    def _validation_series(self, data: Any) -> list[Series]:
+        try:
+            series = self._series(data)
+            for each in series:
+                self.scaling_.transform_series(each)
+            return series
+        except (TypeError, ValueError) as error:
+            raise type(error)(f"validation_data: {error}") from error
+
+    def _check_gaussian(self, series: list[Series]) -> None:
+        """A small check of the Gaussian assumption; a disagreement is a warning."""
+        longest = max(series, key=len)
+        steps = min(CHECK_STEPS, len(longest) // 2)
+        self.check_ = self.members_[0].check(longest, max(steps, 1), CHECK_SAMPLES)
+        if not self.check_.holds:
+            warnings.warn(self.check_.verdict, UserWarning, stacklevel=3)
+
+    def _series(self, data: Any) -> list[Series]:
+        """The data as a list of series, the columns of frames in the order of fit."""
+        return as_series_list(from_frames(data, self.layout_))
+
+
+def require_no_target(y: Any) -> None:
+    """Raise if observations came as a target."""
+    if y is not None:
+        raise ValueError("y must be None: observations and controls come together as data, see prodssm.Series(y, u)")
