@@ -53,7 +53,7 @@ def wave(length: int = LONGEST, outputs: int = 1) -> np.ndarray:
 
 def estimator(**settings: Any) -> ps.ProDSSM:
     """A model that is trained for a moment."""
-    return ps.ProDSSM(progress=False, recipe=ps.Recipe(iterations=25), **settings)
+    return ps.ProDSSM(emission="identity", progress=False, recipe=ps.Recipe(iterations=25), **settings)
 
 
 # ---------------------------------------------------------------- parts, each in a process of its own
@@ -150,7 +150,7 @@ def interrupt(quick: bool) -> dict[str, Any]:
     """Seconds from a signal to the return of a fit, while it is compiled and while it is trained."""
     found: dict[str, Any] = {}
     for name, after, number in (("compiling", 4.0, signal.SIGINT), ("training", 20.0, signal.SIGTERM)):
-        model = ps.ProDSSM(hidden=(50, 50), progress=False, recipe=ps.Recipe(iterations=10**9))
+        model = ps.ProDSSM(emission="identity", hidden=(50, 50), progress=False, recipe=ps.Recipe(iterations=10**9))
         sent: list[float] = []
 
         def send(after: float = after, number: int = number, sent: list[float] = sent) -> None:

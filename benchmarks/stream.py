@@ -56,7 +56,7 @@ def resident_mib() -> float:
 
 def estimator(weights: str) -> ps.ProDSSM:
     """A fitted estimator, with the network of the other benchmarks in place of a trained one."""
-    model = ps.ProDSSM(latent_dim=1, hidden=(kink.HIDDEN,), weights=weights, measurement_noise=NOISE)
+    model = ps.ProDSSM(emission="identity", hidden=(kink.HIDDEN,), weights=weights, measurement_noise=NOISE)
     ssm = kink.model(kink.fitted(WEIGHT_VAR), NOISE, weights=weights)
     model.scaling_, model.layout_ = DataScaling.identity(outputs=1, controls=0), None
     model.members_ = (FittedModel(ssm, model.scaling_, ps.Moments(), seed=0),)

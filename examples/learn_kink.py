@@ -31,7 +31,7 @@ def main() -> None:
 
     begin = time.monotonic()
     recipe = ps.Recipe(iterations=5 if chosen.quick else 500)
-    model = ps.ProDSSM(latent_dim=1, hidden=(50,), weights="local", measurement_noise=R, recipe=recipe)
+    model = ps.ProDSSM(emission="identity", hidden=(50,), weights="local", measurement_noise=R, recipe=recipe)
     model.fit(seen)
     print(f"Learned from {TRAINING} noisy points in {time.monotonic() - begin:.1f} s, compilation included.")
     print(model.check_)

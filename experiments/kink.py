@@ -46,7 +46,14 @@ SPECS = [Spec(weights, r, run) for weights, run, r in itertools.product(("local"
 def learn(spec: Spec, recipe: ps.Recipe | None = None) -> tuple[ps.ProDSSM, Any]:
     """The model that one trajectory gives, and the trajectory."""
     data = kink.simulate(spec.r, seed=1000 + 100 * kink.NOISE_LEVELS.index(spec.r) + spec.run)
-    model = ps.ProDSSM(weights=spec.weights, measurement_noise=spec.r, recipe=recipe, random_state=spec.run, progress=False)
+    model = ps.ProDSSM(
+        emission="identity",
+        weights=spec.weights,
+        measurement_noise=spec.r,
+        recipe=recipe,
+        random_state=spec.run,
+        progress=False,
+    )
     return model.fit(data.y), data
 
 

@@ -168,7 +168,9 @@ def test_fits_of_ten_sizes_with_a_cache_of_two_programs_need_no_more_maps(standa
     try:
         counts = []
         for hidden in range(10, 20):
-            ps.ProDSSM(hidden=(hidden,), recipe=ps.Recipe(iterations=1), progress=False).fit(np.sin(0.3 * np.arange(30)))
+            ps.ProDSSM(emission="identity", hidden=(hidden,), recipe=ps.Recipe(iterations=1), progress=False).fit(
+                np.sin(0.3 * np.arange(30))
+            )
             counts.append(count_maps())
     finally:
         ps.keep_programs(before)
@@ -242,7 +244,7 @@ y = np.random.default_rng(0).normal(size=(3000, 4))
 threading.Thread(target=send, daemon=True).start()
 with warnings.catch_warnings(record=True) as said:
     warnings.simplefilter("always")
-    model = ps.ProDSSM(hidden=(50, 50), recipe=ps.Recipe(iterations=10**9), progress=False).fit(y)
+    model = ps.ProDSSM(emission="identity", hidden=(50, 50), recipe=ps.Recipe(iterations=10**9), progress=False).fit(y)
 assert model.history_.interrupted
 assert any("interrupted" in str(warning.message) for warning in said), said
 sys.stdout.write("ended")

@@ -3,7 +3,7 @@
 import os
 import warnings
 from dataclasses import replace
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
@@ -54,7 +54,7 @@ class Learning(NestedParameters):
         """What training recorded, member after member."""
         raise NotImplementedError
 
-    def fit(self, data: Any, y: Any = None, *, validation_data: Any = None) -> Self:
+    def fit(self, data: Any, y: Any = None, *, validation_data: Any = None) -> Any:
         """Learn from one or many series: an array (time, y), a `Series`, a data frame, or a list of these.
 
         A data frame has one column per output; `prodssm.frames.series_of` reads one that also has controls, time stamps or

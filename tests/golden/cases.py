@@ -205,7 +205,7 @@ def fits() -> dict[str, np.ndarray]:
         mean, std = reg.fit(inputs, target).predict(inputs, return_std=True)
         found |= {f"regressor-{weights}.mean": mean, f"regressor-{weights}.std": std}
         found[f"regressor-{weights}.log_prob"] = reg.log_prob(inputs, target)
-    plain = {"weights": "local", "progress": False}
+    plain = {"weights": "local", "progress": False, "emission": "identity"}
     if hasattr(ps, "Moments"):
         model = ps.ProDSSM(recipe=ps.Recipe(iterations=25), random_state=0, measurement_noise=0.01, **plain)
     else:
