@@ -22,8 +22,13 @@ SIZES = (1, 2, 3, 4, 6, 8)  # of the ladder of linear models
 FEWEST_STATES = 4  # of a network: what a linear model cannot express may need states of its own
 TOLERANCE = 1.02  # a larger model must be better by so much
 AUTO = "auto"
+HIDDEN = (50,)
 AUTO_RECIPE: dict[str, Any] = {"iterations": 400, "patience": 150, "variance_rate": 3.0, "free_run": 300}
+LINEAR_RECIPE: dict[str, Any] = {"iterations": 200, "free_run": 0}
 LONG_RECIPE: dict[str, Any] = {"iterations": 1500, "patience": 500, "free_run": 500}
+
+
+NAMES = ("latent_dim", "hidden", "emission", "residual", "activation", "n_estimators")  # of parameters that may be "auto"
 
 
 @dataclass(frozen=True)
@@ -32,6 +37,7 @@ class Choices:
 
     Attributes:
         latent_dim: Number of states.
+        hidden: Hidden layer sizes of the transition; () is a linear model.
         emission: "identity", "linear", "feedthrough", or hidden sizes.
         residual: Whether the transition is x + dt f(x).
         activation: Of the hidden units.
@@ -40,11 +46,13 @@ class Choices:
         held_out: Whether each model holds out blocks of the data, which say when to stop and how sure to be.
         window: Length of the windows of training, or "all".
         batch: Their number per step, or "all".
+        linear_dim: Number of states of the linear model of the ladder; None without one.
         reasons: Why, by name, for what was chosen.
         scores: RMSE of free runs over held-out blocks of the ladder of linear models, standardised, by (states, feedthrough).
     """
 
     latent_dim: int
+    hidden: Any
     emission: Any
     residual: bool
     activation: Any
@@ -53,6 +61,7 @@ class Choices:
     held_out: bool = False
     window: Any = "all"
     batch: Any = "all"
+    linear_dim: int | None = None
     reasons: dict[str, str] = field(default_factory=dict)
     scores: dict[str, float] = field(default_factory=dict)
 
@@ -66,11 +75,26 @@ class Choices:
         if not self.automatic:
             return defaults
         changes: dict[str, Any] = LONG_RECIPE if self.window != "all" else {}
-        return replace(defaults, **(AUTO_RECIPE | changes), window=self.window, batch=self.batch)
+        changes = AUTO_RECIPE | changes | ({} if self.hidden else LINEAR_RECIPE)
+        return replace(defaults, **changes, window=self.window, batch=self.batch)
+
+    @property
+    def has_rival(self) -> bool:
+        """Whether a model without hidden layers competes, on held-out blocks."""
+        return "hidden" in self.reasons and self.held_out and self.linear and self.linear_dim is not None
+
+    def without_hidden(self) -> "Choices":
+        """The model without hidden layers that competes with the network."""
+        assert self.linear_dim is not None
+        return replace(self, hidden=(), latent_dim=self.linear_dim, linear=False)
+
+    def because(self, **reasons: str) -> "Choices":
+        """With other reasons."""
+        return replace(self, reasons=self.reasons | reasons)
 
     def agrees_with(self, params: dict[str, Any]) -> bool:
         """Whether the parameters of an estimator, where they are not left to choice, are still those of the fit."""
-        given = {name: plain(params[name]) for name in ("latent_dim", "emission", "residual", "activation", "n_estimators")}
+        given = {name: plain(params[name]) for name in NAMES}
         return all(value in (AUTO, None) or value == getattr(self, name) for name, value in given.items())
 
     def words(self) -> dict[str, Any]:
@@ -88,6 +112,7 @@ def settings_given(params: dict[str, Any], outputs: int) -> Choices:
     latent = params["latent_dim"]
     return Choices(
         latent_dim=outputs if latent in (None, AUTO) else latent,
+        hidden=HIDDEN if params["hidden"] == AUTO else plain(params["hidden"]),
         emission="identity" if params["emission"] == AUTO else params["emission"],
         residual=params["residual"] is not False and params["residual"] != AUTO,
         activation=_activation(params["activation"], linear=False),
@@ -107,13 +132,17 @@ def choose(series: list[Series], params: dict[str, Any], *, linear_start: bool, 
     """
     reasons: dict[str, str] = {}
     scores: dict[str, float] = {}
+    choices: dict[str, Any] = {}
     outputs, steps = series[0].y.shape[1], sum(len(each) for each in series)
     emission, latent = plain(params["emission"]), plain(params["latent_dim"])
     automatic = emission == AUTO
     if automatic:
-        latent, emission, scores = _from_ladder(series, latent, reasons)
+        latent, emission, scores, choices["linear_dim"] = _from_ladder(series, latent, reasons)
     latent = outputs if latent in (None, AUTO) else latent
-    linear = linear_start and emission in ("linear", "feedthrough") and bool(plain(params["hidden"]))
+    hidden = plain(params["hidden"])
+    if hidden == AUTO:
+        hidden, reasons["hidden"] = HIDDEN, "the default"
+    linear = linear_start and emission in ("linear", "feedthrough") and bool(hidden)
     residual = params["residual"]
     if residual == AUTO:
         irregular = any(_is_irregular(each) for each in series)
@@ -123,14 +152,14 @@ def choose(series: list[Series], params: dict[str, Any], *, linear_start: bool, 
     if count == AUTO:
         count, reasons["n_estimators"] = _members(series, steps, automatic=automatic, validated=validated)
     held_out = automatic and not validated and steps >= FEWEST_STEPS and all(folds(series, MEMBERS)) and count <= MEMBERS
-    choices: dict[str, Any] = {}
     if automatic and steps > LONG:
-        choices = {"window": min(LONG_WINDOW, max(len(each) for each in series)), "batch": LONG_BATCH}
-        reasons |= dict.fromkeys(choices, f"{steps} time steps")
+        choices |= {"window": min(LONG_WINDOW, max(len(each) for each in series)), "batch": LONG_BATCH}
+        reasons |= dict.fromkeys(("window", "batch"), f"{steps} time steps")
     activation = _activation(params["activation"], linear=linear)
     if params["activation"] == AUTO:
         reasons["activation"] = "bounded, beside a linear part" if linear else "no linear part"
-    return Choices(latent, emission, residual, activation, count, linear, held_out, **choices, reasons=reasons, scores=scores)
+    parts = latent, hidden, emission, residual, activation, count, linear, held_out
+    return Choices(*parts, **choices, reasons=reasons, scores=scores)
 
 
 def _activation(given: Any, *, linear: bool) -> Any:
@@ -157,7 +186,7 @@ def _is_irregular(series: Series) -> bool:
     return series.time is not None and bool((np.abs(steps / np.median(steps) - 1) > 10 * REGULAR_TOLERANCE).any())
 
 
-def _from_ladder(series: list[Series], latent: Any, reasons: dict[str, str]) -> tuple[Any, str, dict[str, float]]:
+def _from_ladder(series: list[Series], latent: Any, reasons: dict[str, str]) -> tuple[Any, str, dict[str, float], int | None]:
     """Number of states and emission from linear models, scored by free runs over the blocks that they did not see."""
     sizes = SIZES if latent in (None, AUTO) else (latent,)
     tried = {
@@ -176,13 +205,13 @@ def _from_ladder(series: list[Series], latent: Any, reasons: dict[str, str]) -> 
         if latent in (None, AUTO):
             latent = max(series[0].y.shape[1], FEWEST_STATES)
             reasons["latent_dim"] = "too few data for a linear model"
-        return latent, "linear", scores
+        return latent, "linear", scores, None
     size, through = next(key for key, error in tried.items() if error <= TOLERANCE * best)
     reasons["emission"] = "controls act on the output at once" if through else "linear models predict well through it"
     if latent in (None, AUTO):
         latent = max(size, series[0].y.shape[1], FEWEST_STATES)
         reasons["latent_dim"] = f"a linear model needs {size}"
-    return latent, "feedthrough" if through else "linear", scores
+    return latent, "feedthrough" if through else "linear", scores, size
 
 
 def held_out_error(series: list[Series], size: int, *, feedthrough: bool) -> float:

@@ -6,16 +6,21 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from sklearn.exceptions import NotFittedError
+from tqdm.auto import tqdm
 
 from prodssm._validation import plain, require_integer
-from prodssm.data.folds import folds
+from prodssm.data.folds import Block, folds
 from prodssm.data.frames import Layout, from_frames, layout_of
 from prodssm.data.scaling import DataScaling
 from prodssm.data.series import Series, as_series_list, require_regular
+from prodssm.estimators.calibration import Calibration
 from prodssm.estimators.choices import AUTO, MEMBERS, Choices, choose
 from prodssm.estimators.fitted import FittedModel
 from prodssm.estimators.fitting import MemberFit, fit_members, warn_of_training
+from prodssm.estimators.held_out import forecast_blocks, pooled_rmse
 from prodssm.estimators.parameters import NestedParameters, seed_of
+from prodssm.estimators.skill import Skill, calibrated_out_of_fold, measure_skill
 from prodssm.methods.base import require_weight_mode
 from prodssm.methods.moments import Moments
 from prodssm.models.likelihoods.base import Likelihood
@@ -25,6 +30,7 @@ from prodssm.training.history import History
 from prodssm.training.initialisation import Architecture
 from prodssm.training.recipe import SERIES_RECIPE, Recipe
 
+BETTER = 0.97  # times the held-out RMSE of a linear model: what a network must reach
 CHECK_STEPS, CHECK_SAMPLES = 20, 400  # of the check of the Gaussian assumption at the end of a fit
 
 
@@ -48,6 +54,8 @@ class Learning(NestedParameters):
     scaling_: DataScaling
     layout_: Layout | None
     check_: GaussianCheck | None
+    skill_: Skill | None
+    calibration_: Calibration | None
 
     @property
     def history_(self) -> History:
@@ -79,15 +87,75 @@ class Learning(NestedParameters):
         self._choose(series, validated=validation_data is not None)
         if validation_data is not None and not isinstance(validation_data, slice):
             validation_data = self._validation_series(validation_data)
-        fit = self._member_fit(likelihood.for_data(self.scaling_.y))
-        held_out = folds(series, MEMBERS) if self.choices_.held_out else None
-        seeds = range(seed, seed + self.choices_.n_estimators)
-        self.members_ = fit_members(fit, series, validation_data, seeds, held_out)
+        self._tell(str(self.choices_))
+        blocks = folds(series, MEMBERS)
+        held_out = blocks if self.choices_.held_out else None
+        self.members_ = self._learn(likelihood.for_data(self.scaling_.y), series, validation_data, seed, held_out)
         warn_of_training(self.history_)
-        self.check_ = None
+        self.check_, self.skill_, self.calibration_ = None, None, None
         if not self.history_.interrupted:  # whoever interrupts does not want to wait for another compilation
+            self._evaluate(series, blocks)
             self._check_gaussian(series)
         return self
+
+    def _learn(
+        self, likelihood: Likelihood, series: list[Series], validation_data: Any, seed: int, held_out: Any
+    ) -> tuple[FittedModel, ...]:
+        """The members of the ensemble, without hidden layers where these do not help."""
+        seeds = range(seed, seed + self.choices_.n_estimators)
+        found = fit_members(self._member_fit(likelihood), series, validation_data, seeds, held_out)
+        if not self.choices_.has_rival or any(each.history.interrupted for each in found) or len(found) < len(seeds):
+            return found
+        network, self.choices_ = self.choices_, self.choices_.without_hidden()
+        fit = self._member_fit(likelihood)
+        fit = replace(fit, checkpoint=None if fit.checkpoint is None else f"{fit.checkpoint}.linear")
+        rival = fit_members(fit, series, validation_data, seeds, held_out)
+        errors = [pooled_rmse(forecast_blocks(each, series, held_out, out_of_fold=True)) for each in (found, rival)]
+        better = errors[0] < BETTER * errors[1] or len(rival) < len(seeds)
+        reason = f"held-out RMSE {errors[0]:.3g}, of a linear model {errors[1]:.3g}"
+        self.choices_ = (network if better else self.choices_).because(hidden=reason)
+        return found if better else rival
+
+    def _evaluate(self, series: list[Series], blocks: list[list[Block]]) -> None:
+        """Skill on held-out blocks, and the calibration that follows from them; without any, skill on the training data."""
+        held_out, blocks = self.choices_.held_out, [each for each in blocks if each]
+        if not blocks:
+            return
+        found = forecast_blocks(self.members_, series, blocks, out_of_fold=held_out)
+        if held_out:
+            self.calibration_ = Calibration.fit(found)
+            found = calibrated_out_of_fold(found)
+        size, through = self.choices_.linear_dim or self.choices_.latent_dim, self.choices_.emission == "feedthrough"
+        self.skill_ = measure_skill(found, series, blocks, linear=size, feedthrough=through, in_sample=not held_out)
+        self._tell(str(self.skill_))
+        if self.skill_.worse_than and held_out:
+            better = " and ".join(self.skill_.worse_than)
+            warnings.warn(f"on held-out data {better} predicts better than this model, see skill_", UserWarning, stacklevel=3)
+
+    def calibrate(self, data: Any) -> Any:
+        """Let data that the model was not trained on say how wide its forecasts must be, horizon by horizon.
+
+        Blocks of the data are forecast from what precedes them. What `fit` has found out from blocks that it held out is
+        replaced. Results say that they are calibrated.
+
+        Args:
+            data: One or many series like those of `fit`.
+        """
+        self._require_fit()
+        series = [self.scaling_.transform_series(each) for each in self._series(data)]
+        blocks = [each for each in folds(series, MEMBERS) if each]
+        if not blocks:
+            raise ValueError(f"data must have series of at least {MEMBERS + 1} time steps, got {max(map(len, series))}")
+        self.calibration_ = Calibration.fit(forecast_blocks(self.members_, series, blocks, out_of_fold=False))
+        return self
+
+    def _require_fit(self) -> None:
+        if not hasattr(self, "members_"):
+            raise NotFittedError("this ProDSSM is not fitted yet: call fit(data) first")
+
+    def _tell(self, text: str) -> None:
+        if self.progress:
+            tqdm.write(text)
 
     def _check_parameters(self) -> None:
         """Raise before any work if a parameter is wrong."""
@@ -126,7 +194,7 @@ class Learning(NestedParameters):
         chosen = self.choices_
         return Architecture(
             latent_dim=chosen.latent_dim,
-            hidden=plain(self.hidden),
+            hidden=chosen.hidden,
             activation=chosen.activation,
             weights=self.weights,
             residual=bool(chosen.residual),

@@ -12,12 +12,14 @@ from prodssm._storage import FORMAT_VERSION, FileError, flatten, read, restore, 
 from prodssm._validation import plain
 from prodssm.data.frames import Layout
 from prodssm.data.scaling import DataScaling, Standardiser
+from prodssm.estimators.calibration import Calibration
 from prodssm.estimators.choices import Choices, settings_given
 from prodssm.estimators.fitted import FittedModel
 from prodssm.estimators.migration import upgrade
 from prodssm.estimators.parameters import NestedParameters, constructor_params
 from prodssm.estimators.prodssm import ProDSSM
 from prodssm.estimators.regressor import DeepStochasticRegressor
+from prodssm.estimators.skill import Skill
 from prodssm.methods.base import Method
 from prodssm.models.likelihoods.base import Likelihood
 from prodssm.models.regression import LayerStack
@@ -63,6 +65,8 @@ def save_prodssm(model: ProDSSM, path: str | os.PathLike[str]) -> None:
     config = {
         "params": _params(model),
         "choices": model.choices_.words(),
+        "skill": None if model.skill_ is None else model.skill_.words(),
+        "calibration": None if model.calibration_ is None else model.calibration_.words(),
         "time_step": model.scaling_.time_step,
         "controls": model.scaling_.controls,
         "outputs": model.scaling_.outputs,
@@ -92,6 +96,9 @@ def _load_prodssm(config: dict[str, Any], arrays: dict[str, np.ndarray]) -> ProD
     pairs = zip(model.members_, found["models"], strict=True)
     model.members_ = tuple(replace(each, ssm=ssm, scaling=model.scaling_) for each, ssm in pairs)
     model.check_ = None
+    skill, calibration = config.get("skill"), config.get("calibration")
+    model.skill_ = None if skill is None else Skill(**skill | {"ranges": tuple(map(tuple, skill["ranges"]))})
+    model.calibration_ = None if calibration is None else Calibration(**{k: np.array(v) for k, v in calibration.items()})
     return model
 
 

@@ -34,7 +34,8 @@ class ProDSSM(Streaming, Learning):
 
     Args:
         latent_dim: Number of states; "auto" chooses it from the data, None takes the number of outputs.
-        hidden: Hidden layer sizes of the transition network; () is a linear model.
+        hidden: Hidden layer sizes of the transition network; () is a linear model. "auto" is (50,), or () if a linear model
+            predicts held-out blocks as well.
         activation: Its activation, by name or any elementwise function; "auto" takes units that saturate beside a linear part,
             so that free runs stay bounded, else "relu".
         weights: "local" (redrawn at every step), "global" (drawn once) or "point" (no uncertainty).
@@ -63,6 +64,8 @@ class ProDSSM(Streaming, Learning):
         check_: A check of the Gaussian assumption on the training data; None if training was interrupted, or if the model was
             loaded from a file.
         choices_: What "auto" stood for, and why.
+        skill_: Scores on held-out blocks, beside those of simple forecasts; None if training was interrupted.
+        calibration_: How much wider or narrower forecasts are made; None without held-out data, or see `calibrate`.
         scaling_: The scaling of the data.
         layout_: The columns of the data frame that it was fitted to; None if it was none.
         output_names_: Names of the outputs: its columns, else y0, y1, ...
@@ -78,7 +81,7 @@ class ProDSSM(Streaming, Learning):
     def __init__(
         self,
         latent_dim: int | str | None = "auto",
-        hidden: Sequence[int] = (50,),
+        hidden: Sequence[int] | str = "auto",
         activation: Any = "auto",
         weights: str = "local",
         residual: bool | str = "auto",
@@ -135,7 +138,8 @@ class ProDSSM(Streaming, Learning):
         members = self.members_  # those of now, whatever is fitted before `decompose` is called
         ahead = [member.forecast(series, steps, u, dt) for member in members]
         modes = [member.ssm.weights for member in members]
-        return mix_predictions(ahead, partial(_measurement_variances, members, steps), modes)
+        found = mix_predictions(ahead, partial(_measurement_variances, members, steps), modes)
+        return found if self.calibration_ is None else self.calibration_.apply(found)
 
     def transition(self, x: Any, u: Any = None) -> Transition:
         """Belief about the next state f(x, w) at states x, (n, x), with the learned weights and without process noise.

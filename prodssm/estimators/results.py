@@ -41,6 +41,7 @@ class Prediction:
         state_mean: States behind them; in the units of the data if the emission is the identity.
         state_cov: Their covariances.
         layout: The columns of the data frame that the model was fitted to, if it was one.
+        calibrated: Whether held-out data have said how wide the forecast must be; states are not calibrated.
     """
 
     mean: Float[Values, "steps y"]
@@ -49,6 +50,7 @@ class Prediction:
     state_cov: Float[Values, "steps x x"]
     _decompose: Callable[[], Decomposition] = field(repr=False)
     layout: Layout | None = field(default=None, repr=False)
+    calibrated: bool = False
 
     @property
     def names(self) -> tuple[str, ...]:

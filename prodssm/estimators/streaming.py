@@ -8,6 +8,7 @@ from sklearn.exceptions import NotFittedError
 from prodssm._validation import unmasked
 from prodssm.data.frames import Layout, row_from
 from prodssm.data.scaling import DataScaling
+from prodssm.estimators.calibration import Calibration
 from prodssm.estimators.ensemble import mix_stream_steps
 from prodssm.estimators.fitted import FittedModel
 from prodssm.estimators.results import Stream, StreamStep
@@ -19,6 +20,7 @@ class Streaming:
     members_: tuple[FittedModel, ...]
     scaling_: DataScaling
     layout_: Layout | None
+    calibration_: Calibration | None
 
     def _require_fit(self) -> None:
         if not hasattr(self, "members_"):
@@ -52,7 +54,7 @@ class Streaming:
         row = self._checked_row(y, u, dt)
         pairs = [member.step(each, *row) for member, each in zip(self.members_, state, strict=True)]
         found = mix_stream_steps([pair[1] for pair in pairs], same_states=self.members_[0].ssm.emission is None)
-        return tuple(pair[0] for pair in pairs), found
+        return tuple(pair[0] for pair in pairs), found if self.calibration_ is None else self.calibration_.apply_to_step(found)
 
     def _checked_row(self, y: Any, u: Any, dt: Any) -> tuple[np.ndarray, np.ndarray | None, np.ndarray]:
         """One observation, control and time step as arrays."""

@@ -20,6 +20,7 @@ from prodssm.training.history import History
 from prodssm.training.loop import Task, latest_score, maximise
 from prodssm.training.objectives import mean_log_score, model_hyper_prior
 from prodssm.training.recipe import SERIES_RECIPE, Pace, Recipe
+from prodssm.training.stability import is_stable, stabilised
 
 NOISE_FACTORS = (1.0, 0.25, 4.0, 16.0, 64.0, 256.0)  # on the process noise, of which the validation data choose one
 
@@ -61,10 +62,11 @@ def train(
         method=find_method(method),
         recipe=recipe,
         pace=recipe.pace(data.record.y.dtype),
+        stable=is_stable(model),
         full_batch=data.is_full_batch(recipe.batch_size, recipe.window_length) and not find_method(method).random,
     )
     best, history = maximise(task, learned, key=key, checkpoint=checkpoint, progress=progress)
-    return eqx.combine(best, fixed), history
+    return task.model(best), history
 
 
 def trainable(model: StateSpaceModel, *, initial: bool = True) -> Any:
@@ -80,6 +82,7 @@ class SeriesTask(Task):
     """Training on series, for `prodssm.training.loop.maximise`.
 
     Attributes:
+        stable: Whether the linear part beside the network has to stay stable.
         full_batch: Whether every iteration sees all data deterministically, so that objectives can be compared.
     """
 
@@ -90,11 +93,17 @@ class SeriesTask(Task):
     method: Method
     recipe: Recipe = eqx.field(static=True)
     pace: Pace
+    stable: bool = eqx.field(static=True)
     full_batch: bool = eqx.field(static=True)
+
+    def model(self, learned: Any) -> StateSpaceModel:
+        """The model with these parameters."""
+        model = eqx.combine(learned, self.fixed)
+        return stabilised(model) if self.stable else model
 
     def objective(self, learned: Any, key: PRNGKeyArray) -> Float[Array, ""]:
         """The objective of one batch, per observed value."""
-        model, recipe = eqx.combine(learned, self.fixed), self.recipe
+        model, recipe = self.model(learned), self.recipe
         draw_key, method_key = jr.split(key)
         drawn = self.data.draw(draw_key, recipe.batch_size, recipe.window_length)
         batch, scored = self.data.select(*drawn, recipe.window_length)
@@ -123,7 +132,7 @@ class SeriesTask(Task):
 
     def validation_score(self, learned: Any) -> Float[Array, ""]:
         """Mean log score of the validation data."""
-        model, held_out = eqx.combine(learned, self.fixed), self.validation
+        model, held_out = self.model(learned), self.validation
         assert held_out is not None
         objective = self.recipe.validation_objective
         return mean_log_score(objective, model, held_out.record, held_out.scored, held_out.given, method=self.method)

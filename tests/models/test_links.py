@@ -71,7 +71,7 @@ def test_a_control_that_acts_at_once_shifts_the_observation():
     assert close(one.log_evidence, np.asarray(two.log_evidence))
     one, two = ps.forecast(through, SERIES, 5, u=AHEAD), ps.forecast(without, shifted, 5, u=AHEAD)
     assert close(one.mean, np.asarray(two.mean) + np.asarray(AHEAD) @ array(D))
-    with pytest.raises(ValueError, match="5 or more, 1.*acts on it at once"):
+    with pytest.raises(ValueError, match=r"5 or more, 1.*acts on it at once"):
         ps.forecast(through, SERIES, 5, u=AHEAD[:4])
 
 

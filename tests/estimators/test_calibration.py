@@ -1,0 +1,102 @@
+"""Calibration finds the factor that was planted, keeps means, and scales every part of a forecast alike."""
+
+import pickle
+
+import numpy as np
+import pytest
+from small_models import fit_untrained, wave
+
+import prodssm as ps
+from prodssm.data.folds import Block
+from prodssm.estimators.calibration import LARGEST_FACTOR, SHRINKAGE, Calibration
+from prodssm.estimators.held_out import BlockForecast
+
+
+def forecasts(blocks, steps, width, seed=0, outputs=2):
+    """Forecasts of zero with unit standard deviation, of observations whose standard deviation is another one."""
+    rng = np.random.default_rng(seed)
+    shape = steps, outputs
+    size = width(np.arange(1.0, steps + 1))[:, None] * np.ones(shape)
+    return [
+        BlockForecast(Block(0, 0, steps), n % 4, size * rng.normal(size=shape), np.zeros(shape), np.ones(shape))
+        for n in range(blocks)
+    ]
+
+
+def test_the_factor_of_each_horizon_is_found():
+    blocks = 400
+    found = Calibration.fit(forecasts(blocks, 64, lambda h: 1 + np.log2(h) / 3))
+    at = np.array([1.0, 8.0, 64.0])
+    # At least as many values as blocks; a factor is the root of a mean square, whose relative error is sqrt(2 / n) / 2.
+    assert np.abs(found.at(at) / (1 + np.log2(at) / 3)[:, None] - 1).max() < 4 * np.sqrt(1 / (2 * blocks)) + SHRINKAGE / blocks
+    assert (found.at([1000.0]) == found.at([64.0])).all()  # what no block reaches is as the last one
+
+
+def test_each_output_has_its_own_factor_and_missing_values_have_none():
+    given = forecasts(400, 4, lambda h: np.ones_like(h), outputs=3)
+    for each in given:
+        each.truth[:, 0] *= 3
+        each.truth[:2, 2] = np.nan
+    found = Calibration.fit(given).at([3.0])[0]
+    assert np.abs(found / [3.0, 1.0, 1.0] - 1).max() < 0.1
+    assert np.isfinite(Calibration.fit(given).factors).all()
+
+
+def test_few_blocks_change_little_and_factors_are_bounded():
+    few, many = (Calibration.fit(forecasts(n, 8, lambda h: 0.5 * np.ones_like(h))).at([4.0]) for n in (2, 200))
+    assert (few > many).all()
+    assert (few < 1).all()
+    wild = Calibration.fit(forecasts(100, 8, lambda h: 1e6 * np.ones_like(h)))
+    assert (wild.factors == LARGEST_FACTOR).all()
+
+
+@pytest.fixture(scope="module")
+def ensemble():
+    return fit_untrained(wave(60), n_estimators=2, emission="linear", latent_dim=2)
+
+
+def test_forecasts_keep_their_means_and_say_that_they_are_calibrated(ensemble):
+    plain = ensemble.forecast(wave(), 5)
+    assert not plain.calibrated
+    rule = Calibration(np.array([1.0, 4.0]), np.array([[2.0], [0.5]]))
+    found = rule.apply(plain)
+    assert found.calibrated
+    assert (found.mean == plain.mean).all()
+    factors = rule.at(np.arange(1, 6))
+    assert np.allclose(found.std, factors * plain.std, rtol=1e-6)
+    # The mixture is stretched about its mean, so are its quantiles.
+    for p in (0.025, 0.5, 0.9):
+        stretched = plain.mean + factors * (plain.quantile(p) - plain.mean)
+        assert np.allclose(found.quantile(p), stretched, rtol=1e-5, atol=1e-6)
+    y = plain.mean + 0.3
+    inner = plain.mean + (y - plain.mean) / factors
+    assert np.allclose(found.log_prob(y), plain.log_prob(inner) - np.log(factors).sum(axis=1), rtol=1e-5, atol=1e-5)
+    parts = found.decompose()
+    assert np.allclose(parts.epistemic + parts.aleatoric + parts.measurement, found.std**2, rtol=1e-5)
+    assert (pickle.loads(pickle.dumps(found)).std == found.std).all()
+
+
+def test_calibrate_makes_untrained_forecasts_cover_new_data(ensemble, tmp_path):
+    rng = np.random.default_rng(1)
+    data = [10 * rng.normal(size=(60, 1)) for _ in range(12)]
+    before = ensemble.forecast(wave(), 3)
+    assert ensemble.calibrate(data) is ensemble
+    after, now = ensemble.forecast(wave(), 3), ensemble.step(ensemble.start(), wave()[0])[1]
+    assert after.calibrated
+    assert (after.std > before.std).all()
+    ensemble.save(tmp_path / "m.safetensors")
+    loaded = ps.load(tmp_path / "m.safetensors")
+    assert (loaded.forecast(wave(), 3).cov == after.cov).all()
+    assert (loaded.step(loaded.start(), wave()[0])[1].cov == now.cov).all()
+    one = ensemble.forecast(wave(), 1)
+    assert np.allclose(one.std[0], after.std[0])
+    with pytest.raises(ValueError, match="at least 5 time steps"):
+        ensemble.calibrate(wave()[:3])
+
+
+def test_a_stream_predicts_the_next_observation_as_a_forecast_does(ensemble):
+    y = wave()
+    state = ensemble.start()
+    for row in y:
+        state, now = ensemble.step(state, row)
+    assert np.allclose(now.cov, ensemble.forecast(y, 1).cov[0], rtol=1e-6)
