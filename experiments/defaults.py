@@ -4,7 +4,7 @@ Odd systems choose defaults, even ones report them, once (`--report`). Scored is
 standard deviations of the training data, pooled over outputs and series, and the coverage of 95 % intervals.
 
     python experiments/defaults.py             odd systems; resumes; rows go to results/defaults.csv
-    python experiments/defaults.py --report    even systems
+    python experiments/defaults.py --report    even systems; --jobs 2 makes two rows at a time
     python experiments/defaults.py --quick
 """
 
@@ -17,6 +17,7 @@ from typing import Any
 import common
 import numpy as np
 import systems
+from joblib import Parallel, delayed
 
 import prodssm as ps
 from prodssm.baselines.arx import ARX
@@ -134,15 +135,17 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="a smoke run of a few iterations that writes nothing")
     parser.add_argument("--report", action="store_true", help="the even systems")
     parser.add_argument("--only", choices=("arx", "prodssm"), help="one of the two models")
+    parser.add_argument("--jobs", type=int, default=1, help="rows at a time")
     options = parser.parse_args()
     if options.quick:
         common.say([run(Spec(13, 0, model), **extra) for model, extra in (("arx", {}), ("prodssm", SMOKE))])
         return
     numbers = systems.REPORT if options.report else systems.CHOOSE
     there = {tuple(row[key] for key in ("system", "seed", "model")) for row in common.rows(NAME)}
-    for spec in specs(numbers):
-        if tuple(map(str, asdict(spec).values())) not in there and options.only in (None, spec.model):
-            common.append(NAME, run(spec))
+    left = [spec for spec in specs(numbers) if tuple(map(str, asdict(spec).values())) not in there]
+    left = [spec for spec in left if options.only in (None, spec.model)]
+    for row in Parallel(n_jobs=options.jobs, return_as="generator_unordered")(delayed(run)(spec) for spec in left):
+        common.append(NAME, row)
     for table in tables(numbers).values():
         common.say(table)
 

@@ -15,7 +15,7 @@ from jaxtyping import Float
 from prodssm.beliefs.mixture import mixture_log_prob, mixture_moments, mixture_quantile
 from prodssm.data.series import Values
 from prodssm.estimators.results import Decomposition, Prediction, StreamStep, Transition
-from prodssm.models.filtering import Beliefs
+from prodssm.models.filtering import Beliefs, Outputs
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,11 +81,19 @@ def mix_beliefs(members: Sequence[Beliefs], *, same_states: bool) -> Beliefs:
         return members[0]
     first, dtype = members[0], members[0].mean.dtype
     evidence = mixture_log_prob(stacked([each.log_evidence for each in members])).astype(dtype)
+    outputs = partial(_mixed_outputs, members)
     if not same_states:
-        return Beliefs(first.mean, first.cov, evidence, first.weights)
+        return Beliefs(first.mean, first.cov, evidence, first.weights, outputs)
     moments = mixture_moments(*(stacked([getattr(each, part) for each in members]) for part in ("mean", "cov")))
     mean, cov = (part.astype(dtype) for part in moments)
-    return Beliefs(mean, cov, evidence)
+    return Beliefs(mean, cov, evidence, None, outputs)
+
+
+def _mixed_outputs(members: Sequence[Beliefs]) -> Outputs:
+    """The outputs of the mixture."""
+    found = [each.outputs for each in members]
+    moments = mixture_moments(*(stacked([getattr(each, part) for each in found]) for part in ("mean", "cov")))
+    return Outputs(*(part.astype(members[0].mean.dtype) for part in moments))
 
 
 def mix_transitions(members: Sequence[Transition]) -> Transition:

@@ -21,7 +21,7 @@ from prodssm.estimators.results import Decomposition, Prediction, Stream, Stream
 from prodssm.methods.base import Method
 from prodssm.methods.moments import Moments
 from prodssm.models.decomposition import decompose
-from prodssm.models.filtering import Beliefs, Recursion
+from prodssm.models.filtering import Beliefs, Outputs, Recursion
 from prodssm.models.forecasting import forecast, future_inputs
 from prodssm.models.simulation import sample_futures, simulate
 from prodssm.models.state_space import StateSpaceModel
@@ -63,9 +63,20 @@ class FittedModel:
 
     def infer(self, function: Callable[..., Beliefs], series: Series) -> Beliefs:
         """Filtered or smoothed beliefs, in the units of the data."""
-        found = function(self.ssm, self.scaling.transform_series(series), self.method)
+        standard = self.scaling.transform_series(series)
+        found = function(self.ssm, standard, self.method)
         log_evidence = self.scaling.y.inverse_log_prob(found.log_evidence, ~np.isnan(series.y))
-        return Beliefs(*self._state_moments(found.mean, found.cov), log_evidence, found.weights)
+        outputs = partial(self._outputs, found.mean, found.cov, standard.u)
+        return Beliefs(*self._state_moments(found.mean, found.cov), log_evidence, found.weights, outputs)
+
+    def _outputs(self, mean: Values, cov: Values, u: Values | None) -> Outputs:
+        """The emission's outputs at beliefs about the state in standardised units, in the units of the data."""
+        room, count = bucket(len(mean)), len(mean)
+        padded = [None if part is None else pad(np.asarray(part), room, 1.0) for part in (mean, cov, u)]
+        found = (np.asarray(part)[:count] for part in _emitted(self.recursion, *padded))
+        return Outputs(
+            *(rule(part) for rule, part in zip((self.scaling.y.inverse, self.scaling.y.inverse_cov), found, strict=True))
+        )
 
     def forecast(self, series: Series, steps: int, u: Any, dt: Any) -> Prediction:
         """Beliefs about the observations that follow a series; controls and time steps are in the units of the data."""
@@ -144,6 +155,16 @@ class FittedModel:
 @compiled
 def _initial_belief(model: StateSpaceModel) -> Belief:
     return model.initial_belief()
+
+
+@compiled
+def _emitted(recursion: Recursion, mean: Array, cov: Array, u: Array | None) -> tuple[Array, Array]:
+    def at(mean, cov, u, t):
+        found = recursion.emit(Gaussian(mean, cov), u, t)
+        return found.mean, found.cov
+
+    times = jnp.arange(mean.shape[0], dtype=jnp.int32)
+    return jax.vmap(at, in_axes=(0, 0, None if u is None else 0, 0))(mean, cov, u, times)
 
 
 @compiled

@@ -108,8 +108,10 @@ class ProDSSM(Streaming, Learning):
     def filter(self, data: Any) -> Beliefs:
         """Filtered beliefs about the state: `.mean` (time, x), `.cov`, `.std`, `.log_likelihood`.
 
-        With several models the evidence is that of their mixture. If the emission is the identity the states are its moments,
-        else those of the first model: latent coordinates differ between models.
+        `.outputs` has the `.mean`, `.cov` and `.std` of what the sensors would show without noise, in the units of the data.
+
+        With several models the evidence and the outputs are those of their mixture. If the emission is the identity the states
+        are its moments, else those of the first model: latent coordinates differ between models.
         """
         return self._infer(filter_states, data)
 

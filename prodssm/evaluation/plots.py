@@ -117,6 +117,35 @@ def plot_transition(model: Any, grid: Any, truth: Any = None, ax: Any = None) ->
     return _with_legend(ax)
 
 
+def plot_skill(skill: Any, metric: str = "rmse", ax: Any = None) -> Any:
+    """Plot a score on held-out blocks over the steps ahead, beside that of simple forecasts.
+
+    Args:
+        skill: Of a fitted model, `ProDSSM.skill_`.
+        metric: "rmse", "crps", "nll" or "coverage".
+        ax: Axes to draw on.
+
+    Returns:
+        The axes.
+    """
+    if metric not in (known := next(iter(skill.scores.values()))):
+        raise ValueError(f"metric must be one of {', '.join(known)}; got {metric!r}")
+    ax = _axes(ax)
+    labels = [str(low) if low == high else f"{low} to {high}" for low, high in skill.ranges]
+    for n, (name, scores) in enumerate(skill.scores.items()):
+        style = {"lw": 2, "color": "C0"} if n == 0 else {"lw": 1, "ls": "--", "color": f"C{n + 2}"}
+        ax.plot(range(len(labels)), scores[metric], marker="o", ms=4, label=name, **({"ls": "-"} | style))
+    if metric == "coverage":
+        ax.axhline(PROBABILITY, color="0.6", lw=0.8)
+    unit = ", in standard deviations" if metric in ("rmse", "crps") else ""
+    ax.set_xticks(range(len(labels)), labels)
+    where = "training data" if skill.in_sample else "held-out blocks"
+    ax.set(
+        xlabel="steps ahead", ylabel=f"{metric.upper() if metric != 'coverage' else metric}{unit}", title=f"Skill on {where}"
+    )
+    return _with_legend(ax)
+
+
 def plot_history(history: Any, ax: Any = None) -> Any:
     """Plot the training objective, and the score of the validation data if there were any, over the iterations.
 

@@ -4,6 +4,7 @@ The recursion is written against `Belief`, `Method` and `Likelihood`; it knows n
 belief is about the state at the first observation.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -20,6 +21,23 @@ from prodssm.methods.base import Method, find_method, require_weight_mode
 from prodssm.models.state_space import StateSpaceModel
 
 
+class Outputs(eqx.Module):
+    """Beliefs about the emission's outputs g(x, u), without measurement noise, at every time step.
+
+    Attributes:
+        mean: Means, time by output.
+        cov: Covariances, time by output by output.
+    """
+
+    mean: Float[Values, "time y"]
+    cov: Float[Values, "time y y"]
+
+    @property
+    def std(self) -> Float[Values, "time y"]:
+        """Standard deviations, time by output."""
+        return standard_deviations(self.cov)
+
+
 class Beliefs(eqx.Module):
     """Beliefs about the state at every time step.
 
@@ -34,6 +52,14 @@ class Beliefs(eqx.Module):
     cov: Float[Values, "time x x"]
     log_evidence: Float[Values, " time"]
     weights: Any = None
+    _outputs: Callable[[], Outputs] | None = eqx.field(static=True, default=None, repr=False)
+
+    @property
+    def outputs(self) -> Outputs:
+        """Beliefs about what sensors would show without noise, also where nothing was observed; of an estimator's answer."""
+        if self._outputs is None:
+            raise ValueError("outputs are known to what ProDSSM.filter and ProDSSM.smooth return")
+        return self._outputs()
 
     @property
     def log_likelihood(self) -> Float[Values | np.floating, ""]:
