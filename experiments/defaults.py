@@ -45,14 +45,16 @@ def specs(numbers: tuple[int, ...]) -> list[Spec]:
 def run(spec: Spec, **settings: Any) -> dict[str, Any]:
     """One row of the table; a forecast that overflows has NaN scores."""
     task, begin = systems.load(spec.system, spec.seed), time.monotonic()
-    scores = dict.fromkeys(("rmse", "crps", "coverage"), float("nan"))
+    scores, chosen = dict.fromkeys(("rmse", "crps", "coverage"), float("nan")), ""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            scores = score(task, forecasts(task, spec.model, settings))
+            found, chosen = forecasts(task, spec.model, settings)
+            scores = score(task, found)
     except FloatingPointError as error:
         common.say(f"{spec}: {error}")
-    return asdict(spec) | {name: f"{value:.4f}" for name, value in scores.items()} | provenance(begin)
+    row = asdict(spec) | {name: f"{value:.4f}" for name, value in scores.items()}
+    return row | {"chosen": chosen} | provenance(begin)
 
 
 def provenance(begin: float) -> dict[str, Any]:
@@ -60,20 +62,26 @@ def provenance(begin: float) -> dict[str, Any]:
     return {"seconds": round(time.monotonic() - begin, 1), "commit": common.commit()}
 
 
-def forecasts(task: systems.Task, model: str, settings: dict[str, Any]) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Means and standard deviations of the members, (member, step, output), of each test series."""
+Moments = list[tuple[np.ndarray, np.ndarray]]
+
+
+def forecasts(task: systems.Task, model: str, settings: dict[str, Any]) -> tuple[Moments, str]:
+    """Means and standard deviations of the members, (member, step, output), of each test series; and what was chosen."""
     ahead = list(zip(task.past, task.u, task.dt, task.truth, strict=True))
     if model == "arx":
         arx = ARX.fit(task.train)
         found = [arx.forecast(past, len(truth), u) for past, u, _, truth in ahead]
-        return [(mean[None], np.sqrt(np.diagonal(cov, axis1=1, axis2=2))[None]) for mean, cov in found]
+        lags = f"{len(arx.past)} lags"
+        return [(mean[None], np.sqrt(np.diagonal(cov, axis1=1, axis2=2))[None]) for mean, cov in found], lags
     fitted = ps.ProDSSM(progress=False, **settings).fit(task.train if len(task.train) > 1 else task.train[0])
     answers = []
     for past, u, dt, truth in ahead:
         answer = fitted.forecast(past, len(truth), u=u, dt=dt)
         members = getattr(answer, "members", (answer,))
         answers.append(tuple(np.stack([np.asarray(getattr(m, part), float) for m in members]) for part in ("mean", "std")))
-    return answers
+    chosen = fitted.choices_
+    units = f"{chosen.hidden[0]} hidden units" if chosen.hidden else "no hidden layer"
+    return answers, f"{chosen.latent_dim} states; {chosen.emission}; {units}; members: {chosen.n_estimators}"
 
 
 def score(task: systems.Task, found: list[tuple[np.ndarray, np.ndarray]]) -> dict[str, float]:
@@ -94,12 +102,20 @@ def score(task: systems.Task, found: list[tuple[np.ndarray, np.ndarray]]) -> dic
     }
 
 
-def tables(numbers: tuple[int, ...]) -> dict[str, str]:
+def tables() -> dict[str, str]:
+    """The tables of both halves."""
+    return {"defaults, chosen on": table(systems.CHOOSE), "defaults, reported": table(systems.REPORT)}
+
+
+def table(numbers: tuple[int, ...]) -> str:
     """Means over seeds of each system, next to ARX, and the promised bounds."""
     found: dict[tuple[int, str], list[dict[str, str]]] = {}
     for row in common.rows(NAME):
         found.setdefault((int(row["system"]), row["model"]), []).append(row)
     there = [n for n in numbers if all((n, model) in found for model in ("arx", "prodssm"))]
+
+    for rows in found.values():
+        rows.sort(key=lambda row: int(row["seed"]))
 
     def mean(number: int, model: str, part: str) -> float:
         values = np.array([float(row[part]) for row in found[number, model]])
@@ -111,12 +127,13 @@ def tables(numbers: tuple[int, ...]) -> dict[str, str]:
         ratios.append(ours["rmse"] / theirs["rmse"])
         crps.append(ours["crps"] / theirs["crps"])
         coverages.append(ours["coverage"])
-        cells = [ours["rmse"], theirs["rmse"], ratios[-1], crps[-1], ours["coverage"], theirs["coverage"], ours["seconds"]]
-        body.append([n, systems.SYSTEMS[n].name, *(f"{cell:.3f}" for cell in cells[:-1]), f"{cells[-1]:.0f}"])
-    head = ["", "system", "RMSE", "ARX", "RMSE / ARX", "CRPS / ARX", "coverage", "of ARX", "seconds"]
-    table = common.markdown(head, body)
+        figures = [ours["rmse"], theirs["rmse"], ratios[-1], crps[-1], ours["coverage"], theirs["coverage"], ours["seconds"]]
+        body.append([n, systems.SYSTEMS[n].name, *(f"{each:.3f}" for each in figures[:-1]), f"{figures[-1]:.0f}"])
+        body[-1].append(found[n, "prodssm"][0]["chosen"])
+    head = ["", "system", "RMSE", "ARX", "RMSE / ARX", "CRPS / ARX", "coverage", "of ARX", "seconds", "chosen (seed 0)"]
+    cells = common.markdown(head, body)
     if not there:
-        return {"defaults": table}
+        return cells
     ratio, cover = np.array(ratios), np.array(coverages)
     held = (cover >= COVERED[0]) & (cover <= COVERED[1])
     lines = [
@@ -126,7 +143,7 @@ def tables(numbers: tuple[int, ...]) -> dict[str, str]:
         f"lowest {cover.min():.2f}.",
         f"Median CRPS {np.median(crps):.2f} times that of ARX (0.85).",
     ]
-    return {"defaults": "\n\n".join([table, *lines])}
+    return "\n\n".join([cells, *lines])
 
 
 def main() -> None:
@@ -146,8 +163,7 @@ def main() -> None:
     left = [spec for spec in left if options.only in (None, spec.model)]
     for row in Parallel(n_jobs=options.jobs, return_as="generator_unordered")(delayed(run)(spec) for spec in left):
         common.append(NAME, row)
-    for table in tables(numbers).values():
-        common.say(table)
+    common.say(table(numbers))
 
 
 SMOKE = {"recipe": ps.Recipe(iterations=2)}
