@@ -141,7 +141,8 @@ def choose(series: list[Series], params: dict[str, Any], *, linear_start: bool, 
     latent = outputs if latent in (None, AUTO) else latent
     hidden = plain(params["hidden"])
     if hidden == AUTO:
-        hidden, reasons["hidden"] = HIDDEN, "the default"
+        hidden = HIDDEN
+        reasons |= {"hidden": "the default"} if automatic else {}
     linear = linear_start and emission in ("linear", "feedthrough") and bool(hidden)
     residual = params["residual"]
     if residual == AUTO:

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from small_models import small_prodssm, wave, without_training
+from small_models import fit_unchecked, small_prodssm, wave, without_training
 
 import prodssm as ps
 from prodssm.estimators.choices import LONG, MEMBERS, choose, held_out_error
@@ -51,8 +51,25 @@ def test_few_data_have_one_member_and_many_have_windows():
     assert (many.n_estimators, many.window, many.batch, many.held_out) == (1, 200, 32, True)
 
 
+@pytest.mark.slow
+def test_on_linear_data_a_model_without_hidden_layers_wins_and_forecasts_are_calibrated(tmp_path):
+    recipe = ps.Recipe(iterations=50, free_run=0)
+    model = fit_unchecked(ps.ProDSSM(recipe=recipe, method=ps.Moments(order=1), progress=False), driven(300))
+    chosen = model.choices_
+    assert (chosen.hidden, chosen.latent_dim, chosen.linear_dim) == ((), 2, 2)
+    assert "of a linear model" in chosen.reasons["hidden"]
+    assert not model.skill_.in_sample
+    assert not model.skill_.worse_than
+    ahead = model.forecast(driven(300), 5, u=np.zeros((5, 1)))
+    assert ahead.calibrated
+    model.save(tmp_path / "m.safetensors")
+    loaded = ps.load(tmp_path / "m.safetensors")
+    assert loaded.skill_ == model.skill_
+    assert (loaded.forecast(driven(300), 5, u=np.zeros((5, 1))).cov == ahead.cov).all()
+
+
 def test_choices_are_saved_and_an_unknown_word_is_refused(tmp_path):
-    with without_training():
+    with without_training(), pytest.warns(UserWarning, match="predicts better than this model"):
         model = small_prodssm(emission="auto", method="moments").fit(driven(120))
     model.save(tmp_path / "m.safetensors")
     loaded = ps.load(tmp_path / "m.safetensors")
