@@ -1,8 +1,10 @@
-r"""Calibration: how much wider or narrower forecasts must be, horizon by horizon, by what a model did not see.
+r"""Calibration: how wide forecasts must be, horizon by horizon, by what a model did not see.
 
-A forecast $m_h + d_h$ with a deviation $d_h$ of standard deviation $s_h$ becomes $m_h + c_h d_h$. The factor $c_h$ is the root
-mean square of $(y - m_h) / s_h$ over held-out observations at the horizons around h, shrunk towards that of all horizons,
-which is itself shrunk towards one.
+The error of a member of an ensemble has a part that all members share, and a part of its own, which members disagree on. A
+member's variance $s_h^2$, trained on errors that have both, would count disagreement twice. So the variance of the ensemble at
+horizon h is $a_h^2 s_h^2 + V$: the disagreement V of the members about this very forecast (unbiased variance of their means),
+and the members' variance scaled to the rest of the squared errors of held-out observations: $a_h^2 = E[(e^2 - v) / s_h^2]$,
+where v is the part of the squared error that is a member's own. Factors are shrunk towards those of all horizons.
 """
 
 from collections.abc import Sequence
@@ -13,17 +15,19 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from prodssm.estimators.ensemble import EnsemblePrediction
+from prodssm.beliefs.mixture import mixture_moments
+from prodssm.estimators.ensemble import EnsemblePrediction, stacked
 from prodssm.estimators.held_out import BlockForecast
 from prodssm.estimators.results import Decomposition, Prediction, StreamStep
 
-SHRINKAGE = 4.0  # blocks' worth of what is more general: all outputs for one, all horizons for a range, no change for all
+SHRINKAGE = 4.0  # blocks' worth of what is more general: all outputs for one, all horizons for a range of them
+LEAST_SHARED = 0.25  # of the squared errors, at least, is shared by all members
 LARGEST_FACTOR = 5.0
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """Factors on the deviations of a forecast from its mean.
+    """Factors on the standard deviations of the members of an ensemble, or of a single model.
 
     Attributes:
         horizons: Steps ahead, increasing; between them the logarithm of a factor is linear in the logarithm of the horizon.
@@ -35,22 +39,27 @@ class Calibration:
 
     @classmethod
     def fit(cls, forecasts: Sequence[BlockForecast]) -> "Calibration":
-        """The factors under which the errors of forecasts of held-out blocks have the size that they say."""
+        """The factors under which forecasts of held-out blocks have errors of the size that they say."""
         horizons = np.concatenate([each.horizons for each in forecasts])
-        squares = np.concatenate([((each.truth - each.mean) / each.std) ** 2 for each in forecasts])
-        seen, group = np.isfinite(squares), np.log2(horizons).astype(int)
-        everything = _shrunk(squares[seen].mean(), len(forecasts), 1.0)
+        whole = np.concatenate([((each.truth - each.mean) / each.std) ** 2 for each in forecasts])
+        own = np.concatenate([each.own_error_var / each.std**2 for each in forecasts])
+        seen, group = np.isfinite(whole), np.log2(horizons).astype(int)
+        whole, shared = (np.where(seen, part, 0.0) for part in (whole, whole - own))
+
+        def mean(of: np.ndarray, at: np.ndarray, axis: int | None = None) -> Any:
+            return of[at].sum(axis=axis) / np.maximum(seen[at].sum(axis=axis), 1)
+
+        everything = max(mean(shared, group >= 0), LEAST_SHARED * mean(whole, group >= 0))
         centers, found = [], []
         for now in np.unique(group):
             at = group == now
-            rows, known = np.where(seen[at], squares[at], 0.0), seen[at]
-            if not known.any():
-                continue
-            blocks = sum(len(each.truth) >= 2**now for each in forecasts)
-            pooled = _shrunk(rows.sum() / known.sum(), blocks * known.shape[1], everything)
-            each = _shrunk(rows.sum(axis=0) / np.maximum(known.sum(axis=0), 1), blocks * known.any(axis=0), pooled)
+            blocks, outputs = sum(len(each.truth) >= 2**now for each in forecasts), seen.shape[1]
+            known = seen[at].any(axis=0)
+            pooled = _shrunk(mean(shared, at), blocks * outputs * known.any(), everything)
+            pooled = max(pooled, LEAST_SHARED * mean(whole, at))
+            each = _shrunk(mean(shared, at, 0), blocks * known, pooled)
             centers.append(np.exp(np.log(horizons[at]).mean()))
-            found.append(np.sqrt(each))
+            found.append(np.sqrt(np.maximum(each, LEAST_SHARED * mean(whole, at, 0))))
         return cls(np.array(centers), np.clip(np.array(found), 1 / LARGEST_FACTOR, LARGEST_FACTOR))
 
     def words(self) -> dict[str, Any]:
@@ -62,23 +71,41 @@ class Calibration:
         wanted, known = np.log(np.asarray(horizons, float)), np.log(self.horizons)
         return np.exp(np.stack([np.interp(wanted, known, column) for column in np.log(self.factors).T], axis=1))
 
-    def apply(self, prediction: Prediction) -> Prediction:
-        """The forecast with deviations from its mean multiplied by the factors; its states are as before."""
-        factors = self.at(np.arange(1, len(prediction.mean) + 1)).astype(prediction.mean.dtype)
-        changes: dict[str, Any] = {"cov": _scaled(prediction.cov, factors), "calibrated": True}
-        changes["_decompose"] = partial(_scaled_parts, prediction, factors)
-        if isinstance(prediction, EnsemblePrediction):
-            mean = prediction.mean
-            changes["members"] = tuple(
-                replace(each, mean=mean + factors * (each.mean - mean), cov=_scaled(each.cov, factors))
-                for each in prediction.members
-            )
-        return replace(prediction, **changes)
+    def calibrated(self, forecast: BlockForecast) -> BlockForecast:
+        """The forecast of a block with the standard deviation that it should have."""
+        var = (self.at(forecast.horizons) * forecast.std) ** 2 + forecast.disagreement
+        return replace(forecast, std=np.sqrt(var), disagreement=np.zeros_like(var), own_error_var=np.zeros_like(var))
 
-    def apply_to_step(self, step: StreamStep) -> StreamStep:
-        """The same for the prediction of the next observation of a stream."""
-        factors = self.at([1.0]).astype(step.cov.dtype)
-        return replace(step, cov=_scaled(np.asarray(step.cov)[None], factors)[0])
+    def apply(self, prediction: Prediction) -> Prediction:
+        """The calibrated forecast: the same mean, members with other variances; its states are as before."""
+        factors = self.at(np.arange(1, len(prediction.mean) + 1))
+        parts = partial(_scaled_parts, prediction, factors)
+        if not isinstance(prediction, EnsemblePrediction):
+            return replace(prediction, cov=_scaled(prediction.cov, factors), calibrated=True, _decompose=parts)
+        members = self._members(prediction.members, prediction.mean, factors)
+        cov = mixture_moments(*(stacked([getattr(each, part) for each in members]) for part in ("mean", "cov")))[1]
+        cov = cov.astype(prediction.cov.dtype)
+        return replace(prediction, cov=cov, members=members, calibrated=True, _decompose=parts)
+
+    def apply_to_steps(self, members: Sequence[StreamStep]) -> tuple[StreamStep, ...]:
+        """What the members of a stream say of the next observation, calibrated."""
+        factors, mean = self.at([1.0]), stacked([each.mean for each in members]).mean(axis=0)
+        return self._members(members, mean, factors)
+
+    def _members(self, members: Sequence[Any], mean: Any, factors: Float[np.ndarray, "n y"]) -> tuple[Any, ...]:
+        """Members with scaled covariances, and means whose variance is the unbiased one."""
+        widening = np.sqrt(_unbiased(len(members)))
+        found = []
+        for each in members:
+            shifted = np.asarray(mean, float) + widening * (np.asarray(each.mean, float) - np.asarray(mean, float))
+            changes = shifted.astype(each.mean.dtype), _scaled(each.cov, factors)
+            found.append(replace(each, mean=changes[0], cov=changes[1]))
+        return tuple(found)
+
+
+def _unbiased(count: int) -> float:
+    """What makes the variance of so many numbers an unbiased one."""
+    return count / (count - 1) if count > 1 else 1.0
 
 
 def _shrunk(value: Any, weight: Any, towards: Any) -> Any:
@@ -86,10 +113,18 @@ def _shrunk(value: Any, weight: Any, towards: Any) -> Any:
 
 
 def _scaled(cov: Any, factors: Float[np.ndarray, "n y"]) -> np.ndarray:
-    return np.asarray(cov) * factors[:, :, None] * factors[:, None, :]
+    """Covariances, (n, y, y) or (y, y), of deviations multiplied by factors, in their precision."""
+    cov = np.asarray(cov)
+    scaled = cov.reshape(-1, *cov.shape[-2:]) * factors[:, :, None] * factors[:, None, :]
+    return scaled.reshape(cov.shape).astype(cov.dtype)
 
 
 def _scaled_parts(prediction: Prediction, factors: Float[np.ndarray, "n y"]) -> Decomposition:
-    """Parts of the variance of a calibrated forecast, all scaled alike; a function of the module, so that it can be pickled."""
-    found = prediction.decompose()
-    return Decomposition(*(part * factors**2 for part in (found.epistemic, found.aleatoric, found.measurement)))
+    """Parts of the variance of a calibrated forecast; a function of the module, so that it can be pickled."""
+    found, square = prediction.decompose(), factors**2
+    between = np.zeros_like(square)
+    members = prediction.members if isinstance(prediction, EnsemblePrediction) else ()
+    if members:
+        between = stacked([each.mean for each in members]).var(axis=0)
+    epistemic = square * (found.epistemic - between) + _unbiased(len(members)) * between
+    return Decomposition(epistemic, square * found.aleatoric, square * found.measurement)

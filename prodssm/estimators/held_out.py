@@ -22,7 +22,9 @@ class BlockForecast:
         fold: Index of the fold that it belongs to.
         truth: The observations; NaN is missing.
         mean: Their predicted means.
-        std: Their predicted standard deviations.
+        std: Their predicted standard deviations, of one model.
+        disagreement: Unbiased variance of the means of the members of an ensemble; zero for a single model.
+        own_error_var: The part of the squared error that is the predicting model's own, not shared by other members.
     """
 
     block: Block
@@ -30,6 +32,8 @@ class BlockForecast:
     truth: Float[np.ndarray, "n y"]
     mean: Float[np.ndarray, "n y"]
     std: Float[np.ndarray, "n y"]
+    disagreement: Float[np.ndarray, "n y"]
+    own_error_var: Float[np.ndarray, "n y"]
 
     @property
     def horizons(self) -> Float[np.ndarray, " n"]:
@@ -40,13 +44,13 @@ class BlockForecast:
 def forecast_blocks(
     members: Sequence[FittedModel], series: list[Series], folds: Sequence[Sequence[Block]], *, out_of_fold: bool
 ) -> list[BlockForecast]:
-    """Forecasts of all blocks, with the standard deviations of the mixture of the members.
+    """Forecasts of all blocks.
 
     Args:
         members: The models of an ensemble.
         series: Standardised.
         folds: Sets of blocks; with `out_of_fold` the n-th member has held out the n-th of them.
-        out_of_fold: Whether the means are those of the member that has held a block out, else those of the mixture.
+        out_of_fold: Whether a block is predicted by the member that has held it out, else by the mixture.
     """
     found = []
     for fold, blocks in enumerate(folds[: len(members)] if out_of_fold else folds):
@@ -55,14 +59,37 @@ def forecast_blocks(
         answers = [free_runs(member.recursion, batch.record, batch.given) for member in members]
         means = np.stack([np.asarray(mean, float) for mean, _ in answers])
         variances = np.stack([np.diagonal(np.asarray(cov, float), axis1=-2, axis2=-1) for _, cov in answers])
-        std = np.sqrt(variances.mean(axis=0) + means.var(axis=0))
-        mean = means[fold] if out_of_fold else means.mean(axis=0)
+        parts = _out_of_fold(means, variances, fold) if out_of_fold else _of_mixture(means, variances)
         for row, block in enumerate(blocks):
             end = int(np.asarray(batch.record.length)[row])
             at = slice(end - (block.end - block.begin), end)
             truth = np.asarray(series[block.series].y[block.begin : block.end], float)
-            found.append(BlockForecast(block, fold, truth, mean[row, at], std[row, at]))
+            found.append(BlockForecast(block, fold, truth, *(part[row, at] for part in parts)))
     return found
+
+
+Moments = Float[np.ndarray, "m batch time y"]
+Parts = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
+
+
+def _disagreement(means: Moments) -> np.ndarray:
+    return means.var(axis=0, ddof=1) if len(means) > 1 else np.zeros(means.shape[1:])
+
+
+def _out_of_fold(means: Moments, variances: Moments, fold: int) -> Parts:
+    """Mean, standard deviation, disagreement and own error variance of the member that did not see the data."""
+    own = np.zeros(means.shape[1:])
+    if len(means) > 1:
+        # The difference of one mean and that of m - 1 others has m / (m - 1) times the variance of one.
+        others = np.delete(means, fold, axis=0).mean(axis=0)
+        own = (1 - 1 / len(means)) * (means[fold] - others) ** 2
+    return means[fold], np.sqrt(variances[fold]), _disagreement(means), own
+
+
+def _of_mixture(means: Moments, variances: Moments) -> Parts:
+    """The same of the mixture of all members, whose disagreement is a part of its variance."""
+    disagreement = _disagreement(means)
+    return means.mean(axis=0), np.sqrt(variances.mean(axis=0)), disagreement, disagreement
 
 
 def pooled_rmse(forecasts: Sequence[BlockForecast]) -> float:

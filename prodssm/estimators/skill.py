@@ -108,7 +108,7 @@ def calibrated_out_of_fold(forecasts: Sequence[BlockForecast]) -> list[BlockFore
     found = []
     for fold in folds:
         rule = Calibration.fit([each for each in forecasts if each.fold != fold])
-        found += [replace(each, std=each.std * rule.at(each.horizons)) for each in forecasts if each.fold == fold]
+        found += [rule.calibrated(each) for each in forecasts if each.fold == fold]
     return found
 
 

@@ -53,8 +53,10 @@ class Streaming:
             raise ValueError(f"state must be that of a stream of this model, with {len(self.members_)} parts, got {len(state)}")
         row = self._checked_row(y, u, dt)
         pairs = [member.step(each, *row) for member, each in zip(self.members_, state, strict=True)]
-        found = mix_stream_steps([pair[1] for pair in pairs], same_states=self.members_[0].ssm.emission is None)
-        return tuple(pair[0] for pair in pairs), found if self.calibration_ is None else self.calibration_.apply_to_step(found)
+        steps = [pair[1] for pair in pairs]
+        steps = steps if self.calibration_ is None else self.calibration_.apply_to_steps(steps)
+        found = mix_stream_steps(steps, same_states=self.members_[0].ssm.emission is None)
+        return tuple(pair[0] for pair in pairs), found
 
     def _checked_row(self, y: Any, u: Any, dt: Any) -> tuple[np.ndarray, np.ndarray | None, np.ndarray]:
         """One observation, control and time step as arrays."""

@@ -9,7 +9,7 @@ from small_models import fit_untrained, wave
 import prodssm as ps
 from prodssm.data.folds import Block
 from prodssm.estimators.calibration import LARGEST_FACTOR, SHRINKAGE, Calibration
-from prodssm.estimators.held_out import BlockForecast
+from prodssm.estimators.held_out import BlockForecast, _out_of_fold
 
 
 def forecasts(blocks, steps, width, seed=0, outputs=2):
@@ -17,10 +17,8 @@ def forecasts(blocks, steps, width, seed=0, outputs=2):
     rng = np.random.default_rng(seed)
     shape = steps, outputs
     size = width(np.arange(1.0, steps + 1))[:, None] * np.ones(shape)
-    return [
-        BlockForecast(Block(0, 0, steps), n % 4, size * rng.normal(size=shape), np.zeros(shape), np.ones(shape))
-        for n in range(blocks)
-    ]
+    rest = np.zeros(shape), np.ones(shape), np.zeros(shape), np.zeros(shape)
+    return [BlockForecast(Block(0, 0, steps), n % 4, size * rng.normal(size=shape), *rest) for n in range(blocks)]
 
 
 def test_the_factor_of_each_horizon_is_found():
@@ -42,10 +40,9 @@ def test_each_output_has_its_own_factor_and_missing_values_have_none():
     assert np.isfinite(Calibration.fit(given).factors).all()
 
 
-def test_few_blocks_change_little_and_factors_are_bounded():
-    few, many = (Calibration.fit(forecasts(n, 8, lambda h: 0.5 * np.ones_like(h))).at([4.0]) for n in (2, 200))
-    assert (few > many).all()
-    assert (few < 1).all()
+def test_few_blocks_share_their_factors_and_these_are_bounded():
+    few, many = (Calibration.fit(forecasts(n, 64, lambda h: np.where(h < 8, 0.5, 2.0))).at([1.0, 64.0]) for n in (1, 400))
+    assert (few[1] / few[0] < many[1] / many[0]).all()
     wild = Calibration.fit(forecasts(100, 8, lambda h: 1e6 * np.ones_like(h)))
     assert (wild.factors == LARGEST_FACTOR).all()
 
@@ -55,25 +52,49 @@ def ensemble():
     return fit_untrained(wave(60), n_estimators=2, emission="linear", latent_dim=2)
 
 
+def test_disagreement_is_not_counted_twice():
+    """Members err by a shared part of variance 1 and a part of their own of variance 3, and say 4."""
+    rng, members, steps = np.random.default_rng(0), 4, 8
+    given, errors, widths = [], [], []
+    for n in range(4000):
+        truth, own = rng.normal(size=(steps, 1)), np.sqrt(3) * rng.normal(size=(members, steps, 1))
+        stds = np.full((members, 1, steps, 1), 4.0)
+        parts = [part[0] for part in _out_of_fold(own[:, None], stds, n % members)]
+        given.append(BlockForecast(Block(0, 0, steps), n % members, truth, *parts))
+        errors.append(truth - own.mean(axis=0))
+        widths.append(own.var(axis=0, ddof=1))
+    factors = Calibration.fit(given).at([1.0])
+    assert np.abs(4 * factors**2 - 1).max() < 0.1
+    # Cautious: the error of the mean of four is 1 + 3 / 4, the calibrated variance 1 + 3.
+    assert np.mean(np.square(errors)) < 4 * factors.mean() ** 2 + np.mean(widths) < 4.2
+
+
 def test_forecasts_keep_their_means_and_say_that_they_are_calibrated(ensemble):
     plain = ensemble.forecast(wave(), 5)
     assert not plain.calibrated
     rule = Calibration(np.array([1.0, 4.0]), np.array([[2.0], [0.5]]))
-    found = rule.apply(plain)
+    found, factors = rule.apply(plain), rule.at(np.arange(1, 6))
     assert found.calibrated
     assert (found.mean == plain.mean).all()
-    factors = rule.at(np.arange(1, 6))
-    assert np.allclose(found.std, factors * plain.std, rtol=1e-6)
-    # The mixture is stretched about its mean, so are its quantiles.
-    for p in (0.025, 0.5, 0.9):
-        stretched = plain.mean + factors * (plain.quantile(p) - plain.mean)
-        assert np.allclose(found.quantile(p), stretched, rtol=1e-5, atol=1e-6)
-    y = plain.mean + 0.3
-    inner = plain.mean + (y - plain.mean) / factors
-    assert np.allclose(found.log_prob(y), plain.log_prob(inner) - np.log(factors).sum(axis=1), rtol=1e-5, atol=1e-5)
+    means, variances = (np.stack([part(each) for each in plain.members]) for part in (lambda m: m.mean, lambda m: m.std**2))
+    assert np.allclose(found.std**2, factors**2 * variances.mean(axis=0) + means.var(axis=0, ddof=1), rtol=1e-5)
     parts = found.decompose()
     assert np.allclose(parts.epistemic + parts.aleatoric + parts.measurement, found.std**2, rtol=1e-5)
     assert (pickle.loads(pickle.dumps(found)).std == found.std).all()
+    low, high = found.interval(0.9)
+    assert (low < found.mean).all()
+    assert (found.mean < high).all()
+
+
+def test_the_forecast_of_a_single_model_is_stretched_about_its_mean(local_model):
+    plain = local_model.forecast(wave(), 5)
+    rule = Calibration(np.array([1.0, 4.0]), np.array([[2.0], [0.5]]))
+    found, factors = rule.apply(plain), rule.at(np.arange(1, 6))
+    for p in (0.025, 0.5, 0.9):
+        assert np.allclose(found.quantile(p), plain.mean + factors * (plain.quantile(p) - plain.mean), rtol=1e-5, atol=1e-6)
+    y = plain.mean + 0.3
+    inner = plain.mean + (y - plain.mean) / factors
+    assert np.allclose(found.log_prob(y), plain.log_prob(inner) - np.log(factors).sum(axis=1), rtol=1e-5, atol=1e-5)
 
 
 def test_calibrate_makes_untrained_forecasts_cover_new_data(ensemble, tmp_path):

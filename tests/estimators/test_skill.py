@@ -1,5 +1,7 @@
 """Skill: simple forecasts are what their names say, scores are those of the metrics, and what is worse is said."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from small_models import fit_untrained, wave
@@ -37,7 +39,7 @@ def by_truth(series, blocks):
         for fold, group in blocks
         for each in group
     ]
-    return [BlockForecast(each, fold, y, y.copy(), np.full_like(y, 0.1)) for fold, each, y in truth]
+    return [BlockForecast(each, fold, y, y.copy(), np.full_like(y, 0.1), 0 * y, 0 * y) for fold, each, y in truth]
 
 
 def test_a_period_is_found_where_there_is_one():
@@ -68,8 +70,7 @@ def test_scores_are_those_of_the_metrics_by_range_of_horizons():
     blocks = folds(series, 4)
     rng = np.random.default_rng(1)
     given = [
-        BlockForecast(each.block, each.fold, each.truth, each.mean + 0.02 * rng.normal(size=each.mean.shape), each.std)
-        for each in by_truth(series, enumerate(blocks))
+        replace(each, mean=each.mean + 0.02 * rng.normal(size=each.mean.shape)) for each in by_truth(series, enumerate(blocks))
     ]
     found = measure_skill(given, series, blocks, linear=2)
     assert found.ranges == ((1, 1), (2, 10), (11, len(given[0].truth)))
@@ -94,22 +95,16 @@ def test_scores_are_those_of_the_metrics_by_range_of_horizons():
 def test_a_model_that_is_worse_than_simple_forecasts_is_told():
     series = [season(400)]
     blocks = folds(series, 4)
-    bad = [
-        BlockForecast(each.block, each.fold, each.truth, each.truth + 2.0, each.std)
-        for each in by_truth(series, enumerate(blocks))
-    ]
+    bad = [replace(each, mean=each.truth + 2.0) for each in by_truth(series, enumerate(blocks))]
     assert set(measure_skill(bad, series, blocks, linear=2).worse_than) >= {LINEAR, SEASONAL}
 
 
 def test_forecasts_are_calibrated_by_the_other_folds():
     rng = np.random.default_rng(0)
     shape = (30, 1)
-    given = [
-        BlockForecast(
-            Block(0, 0, 30), n % 4, (100.0 if n % 4 == 0 else 1.0) * rng.normal(size=shape), np.zeros(shape), np.ones(shape)
-        )
-        for n in range(80)
-    ]
+    rest = np.zeros(shape), np.ones(shape), np.zeros(shape), np.zeros(shape)
+    truths = [(100.0 if n % 4 == 0 else 1.0) * rng.normal(size=shape) for n in range(80)]
+    given = [BlockForecast(Block(0, 0, 30), n % 4, truth, *rest) for n, truth in enumerate(truths)]
     found = {
         fold: np.mean([each.std.mean() for each in calibrated_out_of_fold(given) if each.fold == fold]) for fold in range(4)
     }
