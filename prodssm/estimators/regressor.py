@@ -26,6 +26,7 @@ from prodssm.data.scaling import Standardiser
 from prodssm.estimators.choices import AUTO
 from prodssm.estimators.parameters import NestedParameters
 from prodssm.estimators.row_choices import RowChoices, choose_layers, is_auto
+from prodssm.estimators.row_recipe import defaults_for, recipe_for, require_rows_recipe, validation_rows
 from prodssm.estimators.selection import (
     CHOOSING_MEMBERS,
     DEFAULT_PRIOR_WEIGHT,
@@ -42,21 +43,11 @@ from prodssm.networks.activations import find_activation
 from prodssm.training.fourier_start import with_features
 from prodssm.training.history import History, StopReason
 from prodssm.training.initialisation import regression_model, require_sizes
-from prodssm.training.loop import CHUNK, maximise
-from prodssm.training.recipe import SERIES_RECIPE, Recipe, Stage, stages
+from prodssm.training.loop import maximise
+from prodssm.training.recipe import Recipe, Stage, stages
 from prodssm.training.regression_task import RegressionTask
 
-ITERATIONS = 3000  # at least, by default
-PASSES = 50  # over all rows, if that is more
-MOST_VALIDATION_ROWS = 1000  # more would cost time and hardly change the score
 PATIENT_SECONDS = 10.0  # of a fit, before "auto" shows a progress bar
-FEWEST_ROWS = 10  # that are split into training and validation rows
-ROWS_RECIPE = replace(SERIES_RECIPE, prior_weight="auto", batch=32, validation=0.2, fine_tune=200)
-# The start is good already, and only validation rows can say how much longer to train: without any, one chunk of iterations.
-FEW_ROWS_RECIPE = replace(ROWS_RECIPE, batch="all", learning_rate=0.005, prior_weight=0.1)
-FEW_ROWS_ITERATIONS = 300
-SERIES_ONLY = ("warm_up", "variance_rate", "objective", "horizons", "stride", "window", "validation_horizons")
-SERIES_ONLY += ("calibrate", "linear_start", "free_run")
 
 
 class _InterruptedError(Exception):
@@ -156,7 +147,7 @@ class DeepStochasticRegressor(RegressorMixin, NestedParameters):
     def fit(self, X: Any, y: Any) -> "DeepStochasticRegressor":
         """Learn from inputs (n, features) and targets (n,) or (n, targets). Ctrl-C keeps the members that are complete."""
         x, y, recipe = self._prepare(X, y)
-        validation = self._validation_rows(len(x), recipe)
+        validation = validation_rows(len(x), recipe)
         weights = self._prior_weights(recipe, validation)
         first, *later = stages(self.weights, recipe)
         bar = self._bar(first, later, len(weights))
@@ -222,27 +213,9 @@ class DeepStochasticRegressor(RegressorMixin, NestedParameters):
 
     def _rows_recipe(self, rows: int) -> Recipe:
         """The recipe for so many rows."""
-        given = self.recipe or Recipe()
-        if isinstance(given, Recipe):
-            refused = [name for name in SERIES_ONLY if getattr(given, name) is not None]
-            if refused:
-                raise ValueError(f"{refused[0]} is a setting of series; a regressor has none, leave it None")
+        require_rows_recipe(self.recipe)
         fourier = choose_layers(rows, self.get_params(deep=False)).fourier
-        defaults = FEW_ROWS_RECIPE if fourier else ROWS_RECIPE
-        known = self._checked_recipe(replace(defaults, iterations=ITERATIONS, patience=1))
-        default = max(ITERATIONS, -(-PASSES * rows // (known.batch_size or rows)))
-        if fourier:
-            default = FEW_ROWS_ITERATIONS if self._validation_rows(rows, known) else CHUNK
-        iterations = default if given.iterations is None else known.iterations
-        assert iterations is not None
-        patience = max(1, iterations // 5) if given.patience is None else known.patience
-        return replace(known, iterations=iterations, patience=patience if known.validation else iterations + 1)
-
-    def _validation_rows(self, rows: int, recipe: Recipe) -> int:
-        """How many rows each member does not train on."""
-        if rows < FEWEST_ROWS or not recipe.validation:
-            return 0
-        return min(max(1, round(recipe.validation * rows)), rows - 1, MOST_VALIDATION_ROWS)
+        return recipe_for(rows, self.recipe or Recipe(), self._checked_recipe(defaults_for(fourier)), fourier)
 
     def _prior_weights(self, recipe: Recipe, validation: int) -> tuple[float, ...]:
         """The candidates for the weight of the hyper-prior."""

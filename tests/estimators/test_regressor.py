@@ -18,7 +18,7 @@ from sklearn.preprocessing import PolynomialFeatures
 from small_models import OF_RECIPE, fit_untrained_regressor, linear_regressor, same
 
 import prodssm as ps
-from prodssm.estimators import regressor
+from prodssm.estimators import regressor, row_recipe
 from prodssm.training import loop
 from prodssm.training.history import History, StopReason
 
@@ -280,8 +280,8 @@ def test_more_rows_are_trained_on_for_longer_unless_told_otherwise():
     assert recipe(40_000, iterations=7, patience=3) == (7, 3)
     assert recipe(40_000, batch="all")[0] == 3000
     model = ps.DeepStochasticRegressor()
-    assert [model._validation_rows(rows, model._rows_recipe(rows)) for rows in (9, 10, 500, 40_000)] == [0, 2, 100, 1000]
-    assert model._validation_rows(500, ps.Recipe(validation=0.0)) == 0
+    assert [row_recipe.validation_rows(rows, model._rows_recipe(rows)) for rows in (9, 10, 500, 40_000)] == [0, 2, 100, 1000]
+    assert row_recipe.validation_rows(500, ps.Recipe(validation=0.0)) == 0
 
 
 def test_a_killed_fit_resumes_from_its_checkpoint(tmp_path, run_chunks):
@@ -368,7 +368,7 @@ SERIES_ONLY = {
 
 @pytest.mark.parametrize("name", SERIES_ONLY)
 def test_settings_of_series_are_refused(name):
-    assert set(SERIES_ONLY) == set(regressor.SERIES_ONLY) <= OF_RECIPE
+    assert set(SERIES_ONLY) == set(row_recipe.SERIES_ONLY) <= OF_RECIPE
     with pytest.raises(ValueError, match=f"{name} is a setting of series; a regressor has none, leave it None"):
         linear_regressor(**{name: SERIES_ONLY[name]}).fit(X, y)
 
