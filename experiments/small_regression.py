@@ -133,26 +133,30 @@ def release_programs() -> None:
     jax.clear_caches()
 
 
-def tables(*, report: bool) -> dict[str, str]:
-    """Means over seeds, next to the Gaussian process."""
+def tables() -> dict[str, str]:
+    """Both halves."""
+    return {f"{NAME} choose": table(report=False), f"{NAME} report": table(report=True)}
+
+
+def table(*, report: bool) -> str:
+    """Means over seeds of one half, next to the Gaussian process."""
     found: dict[tuple[int, int, str], list[dict[str, str]]] = {}
     for row in common.rows(NAME):
         found.setdefault((int(row["function"]), int(row["rows"]), row["model"]), []).append(row)
     body, ratios = [], []
     for number, rows in dict.fromkeys((spec.function, spec.rows) for spec in specs(report=report)):
-        if not all((number, rows, model) in found for model in ("ours", "gp")):
+        both = [found.get((number, rows, model), []) for model in ("ours", "gp")]
+        if not all(both):
             continue
-        ours, theirs = (
-            {p: np.mean([float(row[p]) for row in found[number, rows, model]]) for p in MEANS} for model in ("ours", "gp")
-        )
+        ours, theirs = ({name: np.mean([float(row[name]) for row in half]) for name in MEANS} for half in both)
         ratios.append(ours["rmse"] / theirs["rmse"])
         cells = [f"{part[name]:.3f}" for name in MEANS[:3] for part in (ours, theirs)]
         body.append([FUNCTIONS[number].name, rows, *cells, f"{ours['seconds']:.0f}", f"{ours['cpu_seconds']:.0f}"])
     head = ["function", "rows", "RMSE", "GP", "NLL", "GP", "coverage", "GP", "seconds", "CPU seconds"]
-    line = (
-        f"RMSE over that of the Gaussian process: median {np.median(ratios):.2f}, largest {max(ratios):.2f}." if ratios else ""
-    )
-    return {NAME: f"{common.markdown(head, body)}\n\n{line}"}
+    text = common.markdown(head, body)
+    if ratios:
+        text += f"\n\nRMSE over that of the Gaussian process: median {np.median(ratios):.2f}, largest {max(ratios):.2f}."
+    return text
 
 
 MEANS = ("rmse", "nll", "coverage", "seconds", "cpu_seconds")
@@ -171,8 +175,7 @@ def main() -> None:
     for spec in specs(report=options.report):
         if tuple(map(str, asdict(spec).values())) not in there:
             common.append(NAME, run(spec))
-    for table in tables(report=options.report).values():
-        common.say(table)
+    common.say(table(report=options.report))
 
 
 SMOKE = {"n_estimators": 1, "recipe": ps.Recipe(iterations=2, prior_weight=0.3)}
