@@ -18,7 +18,7 @@ import numpy as np
 
 import prodssm as ps
 from prodssm.datasets import uci
-from prodssm.estimators.regressor import ROWS_RECIPE
+from prodssm.estimators.row_recipe import ROWS_RECIPE
 
 PAPER = {  # NLL and RMSE of the Det. rows
     ("boston", "local"): ("2.33(.03)", "2.99(.13)"),

@@ -19,6 +19,7 @@ from prodssm.estimators.migration import upgrade
 from prodssm.estimators.parameters import NestedParameters, constructor_params
 from prodssm.estimators.prodssm import ProDSSM
 from prodssm.estimators.regressor import DeepStochasticRegressor
+from prodssm.estimators.row_choices import RowChoices
 from prodssm.estimators.skill import Skill
 from prodssm.methods.base import Method
 from prodssm.models.likelihoods.base import Likelihood
@@ -139,13 +140,18 @@ def _shape(model: StateSpaceModel) -> Any:
 def save_regressor(model: DeepStochasticRegressor, path: str | os.PathLike[str]) -> None:
     """Write a fitted `DeepStochasticRegressor`."""
     _require_named_activation(model.activation)
-    now = plain(model.steps), _nested_words(model._checked_method())
-    fitted = model._stack.steps, _nested_words(model._stack.method)
-    if now != fitted or _shape(_regressor_template(model, model.ssms_[0].y_size)) != _shape(model.ssms_[0]):
+    agrees = model.choices_.agrees_with(model.get_params(deep=False))
+    method = _nested_words(model._checked_method()), _nested_words(model._stack.method)
+    if (
+        not agrees
+        or method[0] != method[1]
+        or _shape(_regressor_template(model, model.ssms_[0].y_size)) != _shape(model.ssms_[0])
+    ):
         raise ValueError("the parameters of this model were changed after fit: call fit again before save")
     names = getattr(model, "feature_names_in_", None)
     config = {
         "params": _params(model),
+        "choices": model.choices_.words(),
         "seed": model._seed,
         "features": model.n_features_in_,
         "feature_names": None if names is None else list(names),
@@ -163,7 +169,8 @@ def save_regressor(model: DeepStochasticRegressor, path: str | os.PathLike[str])
 def _load_regressor(config: dict[str, Any], arrays: dict[str, np.ndarray]) -> DeepStochasticRegressor:
     model = DeepStochasticRegressor(**_restored_params(config["params"]))
     model._seed, model._y_ndim = config["seed"], config["y_ndim"]
-    model._stack = LayerStack(plain(model.steps), model._checked_method())
+    model.choices_ = RowChoices.restored(config.get("choices"), model.get_params(deep=False))
+    model._stack = LayerStack(model.choices_.steps, model._checked_method())
     model.n_features_in_, targets = config["features"], config["targets"]
     if config["feature_names"] is not None:
         model.feature_names_in_ = np.asarray(config["feature_names"], dtype=object)

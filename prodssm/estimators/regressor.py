@@ -16,13 +16,17 @@ from jaxtyping import Float, PRNGKeyArray
 from sklearn.base import RegressorMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
+from tqdm.auto import tqdm
 
 from prodssm._validation import plain, require_integer
 from prodssm.beliefs.gaussian import gaussian_log_probs
 from prodssm.beliefs.mixture import mixture_log_prob, mixture_moments
 from prodssm.data.rows import Rows
 from prodssm.data.scaling import Standardiser
+from prodssm.estimators.choices import AUTO
 from prodssm.estimators.parameters import NestedParameters
+from prodssm.estimators.row_choices import RowChoices, choose_layers, is_auto
+from prodssm.estimators.row_recipe import defaults_for, recipe_for, require_rows_recipe, validation_rows
 from prodssm.estimators.selection import (
     CHOOSING_MEMBERS,
     DEFAULT_PRIOR_WEIGHT,
@@ -36,19 +40,14 @@ from prodssm.models.likelihoods.base import Likelihood
 from prodssm.models.regression import ROWS_PER_CHUNK, LayerStack, predict_rows
 from prodssm.models.state_space import StateSpaceModel
 from prodssm.networks.activations import find_activation
+from prodssm.training.fourier_start import with_features
 from prodssm.training.history import History, StopReason
 from prodssm.training.initialisation import regression_model, require_sizes
 from prodssm.training.loop import maximise
-from prodssm.training.recipe import SERIES_RECIPE, Recipe, Stage, stages
+from prodssm.training.recipe import Recipe, Stage, stages
 from prodssm.training.regression_task import RegressionTask
 
-ITERATIONS = 3000  # at least, by default
-PASSES = 50  # over all rows, if that is more
-MOST_VALIDATION_ROWS = 1000  # more would cost time and hardly change the score
-FEWEST_ROWS = 10  # that are split into training and validation rows
-ROWS_RECIPE = replace(SERIES_RECIPE, prior_weight="auto", batch=32, validation=0.2, fine_tune=200)
-SERIES_ONLY = ("warm_up", "variance_rate", "objective", "horizons", "stride", "window", "validation_horizons")
-SERIES_ONLY += ("calibrate", "linear_start", "free_run")
+PATIENT_SECONDS = 10.0  # of a fit, before "auto" shows a progress bar
 
 
 class _InterruptedError(Exception):
@@ -64,26 +63,34 @@ class DeepStochasticRegressor(RegressorMixin, NestedParameters):
     The network's weights are uncertain, and mean and variance of every prediction are found in closed form. Inputs and targets
     are standardised inside. Follows scikit-learn's conventions: use it in a `Pipeline`, `GridSearchCV` or `cross_val_score`.
 
+    With fewer than 300 rows, what is "auto" becomes one transition with one hidden layer of sines, which starts at Bayesian
+    linear regression on random Fourier features (`prodssm.training.fourier_start`): a Gaussian process in weight space. What is
+    given is kept; where it is more than one hidden layer, several steps or another activation, the defaults are those of many
+    rows.
+
     Args:
-        hidden: Hidden layer sizes of the network f; () is a linear map.
+        hidden: Hidden layer sizes of the network f; () is a linear map. "auto": (40,), or (100,) for few rows.
         noise_hidden: Hidden layer sizes of the network of the process noise variances.
-        steps: Number of transitions; they share the weights' distribution.
-        activation: By name, or any elementwise function.
+        steps: Number of transitions; they share the weights' distribution. "auto": 5, or 1 for few rows.
+        activation: By name, or any elementwise function. "auto": "relu", or "sin" for few rows.
         weights: "local" (redrawn at every step), "global" (drawn once) or "point" (no uncertainty: a plain DSSM).
         likelihood: The distribution of a target given the emission's output; None is Gaussian with learned variance.
         method: How channels are found, a name or a method. "sampled" propagates particles. A higher order of `Moments` is more
             exact and slower, and predicted validation rows no better (docs/results.md).
         recipe: How to train, a `Recipe`; what is None in it is the default: 3000 iterations, or 50 passes over the rows, with a
             patience of a fifth of them. With `prior_weight="auto"` the first two members choose between 0.1, 0.3 and 1 on
-            their validation rows. Settings of series (horizons, windows) are refused.
+            their validation rows. After Fourier features the defaults are 300 iterations over all training rows and
+            `prior_weight=0.1`. Settings of series (horizons, windows) are refused.
         n_estimators: Number of models, whose mixture predicts. Each has other validation rows and another start; where they
             differ, the mixture is wider.
         checkpoint: How the names of the files begin that an interrupted fit resumes from; every run of every member has one.
             They belong to one fit to one set of rows: leave it None in `cross_val_score` and `GridSearchCV`.
-        progress: Show a progress bar.
+        progress: Show a progress bar, whose remaining time is that of the whole fit, over all members. "auto": once a fit has
+            taken ten seconds.
         random_state: Seed of all randomness.
 
     Attributes:
+        choices_: The layers that were chosen or given, and why: `hidden`, `steps`, `activation`, `fourier`, `reasons`.
         ssms_: The trained models, one `StateSpaceModel` per member, in standardised units.
         prior_weight_: The weight of the hyper-prior that was used.
         n_iter_: Iterations of all members together.
@@ -100,22 +107,23 @@ class DeepStochasticRegressor(RegressorMixin, NestedParameters):
         ((20,), True)
     """
 
+    choices_: RowChoices
     n_features_in_: int
     feature_names_in_: np.ndarray
 
     def __init__(
         self,
-        hidden: Sequence[int] = (40,),
+        hidden: Sequence[int] | str = "auto",
         noise_hidden: Sequence[int] = (10,),
-        steps: int = 5,
-        activation: Any = "relu",
+        steps: int | str = "auto",
+        activation: Any = "auto",
         weights: str = "local",
         likelihood: Likelihood | None = None,
         method: str | Method = Moments(order=1),  # noqa: B008 - immutable
         recipe: Recipe | None = None,
         n_estimators: int = 5,
         checkpoint: str | os.PathLike[str] | None = None,
-        progress: bool = False,
+        progress: bool | str = "auto",
         random_state: Any = 0,
     ):
         """Store the parameters as they are; `fit` checks them."""
@@ -139,9 +147,10 @@ class DeepStochasticRegressor(RegressorMixin, NestedParameters):
     def fit(self, X: Any, y: Any) -> "DeepStochasticRegressor":
         """Learn from inputs (n, features) and targets (n,) or (n, targets). Ctrl-C keeps the members that are complete."""
         x, y, recipe = self._prepare(X, y)
-        validation = self._validation_rows(len(x), recipe)
+        validation = validation_rows(len(x), recipe)
         weights = self._prior_weights(recipe, validation)
         first, *later = stages(self.weights, recipe)
+        bar = self._bar(first, later, len(weights))
         tried: dict[float, list[list[Trial]]] = {weight: [] for weight in weights}  # member by member, stage by stage
         self.trials_: list[tuple[float, History]] = []
         stopped = None
@@ -150,17 +159,19 @@ class DeepStochasticRegressor(RegressorMixin, NestedParameters):
                 rows, start = self._member(n, x, y, validation)
                 choosing = n < CHOOSING_MEMBERS and len(weights) > 1
                 for weight in weights if choosing else (best_prior_weight(tried),):
-                    tried[weight].append([self._run(start, rows, first, weight, f".{n}.{weight}")])
+                    tried[weight].append([self._run(start, rows, first, weight, bar, f".{n}.{weight}")])
             for n, trials in enumerate(tried[best_prior_weight(tried)] if later else ()):
                 rows, _ = self._member(n, x, y, validation)
                 for stage in later:
                     before = trials[-1]
                     suffix = f".{n}.{before.prior_weight}.fine_tune"
-                    trials.append(self._run(before.model, rows, stage, before.prior_weight, suffix))
+                    trials.append(self._run(before.model, rows, stage, before.prior_weight, bar, suffix))
         except _InterruptedError as interruption:
             stopped = StopReason.INTERRUPTED
             if not any(tried.values()):  # an incomplete member is better than none
                 tried[interruption.trial.prior_weight].append([interruption.trial])
+        finally:
+            bar.close()
         self.prior_weight_ = best_prior_weight(tried)
         members = tried[self.prior_weight_]
         history = reduce(History.followed_by, (trial.history for trials in members for trial in trials))
@@ -180,42 +191,31 @@ class DeepStochasticRegressor(RegressorMixin, NestedParameters):
         self._require_parameters()
         self._rows_recipe(1)
         X, y = validate_data(self, X, y, dtype=np.float64, multi_output=True, y_numeric=True)
+        self.choices_ = choose_layers(len(X), self.get_params(deep=False))
         recipe = self._rows_recipe(len(X))
         self._y_ndim, targets = y.ndim, _targets(y)
         self._x_scaling, self._y_scaling = Standardiser.fit_double(X), Standardiser.fit_double(targets)
         self._seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        self._stack = LayerStack(plain(self.steps), self._checked_method())
+        self._stack = LayerStack(self.choices_.steps, self._checked_method())
         order = np.random.default_rng(self._seed).permutation(len(X))
         return self._x_scaling.transform(X)[order], self._y_scaling.transform(targets)[order], recipe
 
     def _require_parameters(self) -> None:
-        find_activation(self.activation)
+        if not is_auto(self.activation):
+            find_activation(self.activation)
         require_weight_mode(self.weights, self._checked_method())
-        for name in ("hidden", "noise_hidden"):
-            require_sizes(name, plain(getattr(self, name)))
-        for name in ("steps", "n_estimators"):
-            require_integer(name, getattr(self, name), least=1)
+        require_sizes("hidden", plain(self.hidden), (AUTO,))
+        require_sizes("noise_hidden", plain(self.noise_hidden))
+        if not is_auto(self.steps):
+            require_integer("steps", self.steps, least=1)
+        require_integer("n_estimators", self.n_estimators, least=1)
         self._checked_likelihood()
 
     def _rows_recipe(self, rows: int) -> Recipe:
         """The recipe for so many rows."""
-        given = self.recipe or Recipe()
-        if isinstance(given, Recipe):
-            refused = [name for name in SERIES_ONLY if getattr(given, name) is not None]
-            if refused:
-                raise ValueError(f"{refused[0]} is a setting of series; a regressor has none, leave it None")
-        known = self._checked_recipe(replace(ROWS_RECIPE, iterations=ITERATIONS, patience=1))
-        default = max(ITERATIONS, -(-PASSES * rows // (known.batch_size or rows)))
-        iterations = default if given.iterations is None else known.iterations
-        assert iterations is not None
-        patience = max(1, iterations // 5) if given.patience is None else known.patience
-        return replace(known, iterations=iterations, patience=patience if known.validation else iterations + 1)
-
-    def _validation_rows(self, rows: int, recipe: Recipe) -> int:
-        """How many rows each member does not train on."""
-        if rows < FEWEST_ROWS or not recipe.validation:
-            return 0
-        return min(max(1, round(recipe.validation * rows)), rows - 1, MOST_VALIDATION_ROWS)
+        require_rows_recipe(self.recipe)
+        fourier = choose_layers(rows, self.get_params(deep=False)).fourier
+        return recipe_for(rows, self.recipe or Recipe(), self._checked_recipe(defaults_for(fourier)), fourier)
 
     def _prior_weights(self, recipe: Recipe, validation: int) -> tuple[float, ...]:
         """The candidates for the weight of the hyper-prior."""
@@ -230,16 +230,26 @@ class DeepStochasticRegressor(RegressorMixin, NestedParameters):
         begin = n * len(x) // self.n_estimators
         x, y = np.roll(x, -begin, axis=0), np.roll(y, -begin, axis=0)
         training = len(x) - validation
-        return Rows.padded(x, y, validation), self._initial_model(x[:training], y[:training], key=self._key(0, n))
+        model = self._initial_model(x[:training], y[:training], key=self._key(0, n))
+        if self.choices_.fourier:
+            model = with_features(model, x[:training], y[:training], seed=self._seed + n)
+        return Rows.padded(x, y, validation), model
 
     def _initial_model(self, x: np.ndarray, y: np.ndarray, *, key: PRNGKeyArray) -> StateSpaceModel:
         parts = self._y_scaling.mean, self._y_scaling.scale
         scaling = Standardiser(*(np.asarray(part, jnp.result_type(float)) for part in parts))
         likelihood = self._checked_likelihood().for_data(scaling)
-        sizes = plain(self.hidden), plain(self.noise_hidden)
-        return regression_model(*sizes, self.activation, self.weights, likelihood, x, y, key=key)
+        sizes = self.choices_.hidden, plain(self.noise_hidden)
+        return regression_model(*sizes, self.choices_.activation, self.weights, likelihood, x, y, key=key)
 
-    def _run(self, model: StateSpaceModel, rows: Rows, stage: Stage, weight: float, suffix: str) -> Trial:
+    def _bar(self, first: Stage, later: Sequence[Stage], candidates: int) -> tqdm:
+        """A progress bar over all runs, which knows how long the whole fit will take; shown late if `progress` is "auto"."""
+        runs = self.n_estimators + (candidates - 1) * min(CHOOSING_MEMBERS, self.n_estimators)
+        total = runs * (first[1].iterations or 0) + self.n_estimators * sum(recipe.iterations or 0 for _, recipe in later)
+        delay = PATIENT_SECONDS if is_auto(self.progress) else 0.0
+        return tqdm(total=total, disable=not self.progress, delay=delay, desc="training", unit="it")
+
+    def _run(self, model: StateSpaceModel, rows: Rows, stage: Stage, weight: float, bar: tqdm, suffix: str) -> Trial:
         """One stage of training with one prior weight."""
         mode, recipe = stage
         model = model.with_weight_mode(mode)
@@ -250,7 +260,7 @@ class DeepStochasticRegressor(RegressorMixin, NestedParameters):
             parameters,
             key=self._key(1),
             checkpoint=None if self.checkpoint is None else f"{os.fspath(self.checkpoint)}{suffix}",
-            progress=self.progress,
+            shared=bar,
         )
         self.trials_.append((weight, history))
         trial = Trial(weight, eqx.combine(best, model).with_weight_mode(self.weights), history)

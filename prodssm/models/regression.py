@@ -71,7 +71,11 @@ def _by_channels(model: StateSpaceModel, stack: LayerStack, x: Float[Array, " x"
             last = moved(last)
     else:
         last = JointGaussian.independent(last, model.transition.weights) if model.weights == "global" else last
-        last = jax.lax.scan(lambda belief, _: (moved(belief), None), last, None, length=stack.steps)[0]
+        if stack.steps == 1:
+            # XLA:CPU unrolls a scan of length one and then reads uninitialised memory, for some rows of a linear noise network.
+            last = moved(last)
+        else:
+            last = jax.lax.scan(lambda belief, _: (moved(belief), None), last, None, length=stack.steps)[0]
     return model.emit(stack.method, last.state)[1]
 
 

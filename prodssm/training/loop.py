@@ -90,6 +90,7 @@ def maximise(
     key: PRNGKeyArray,
     checkpoint: str | os.PathLike[str] | None = None,
     progress: bool = True,
+    shared: tqdm | None = None,
 ) -> tuple[Any, History]:
     """Run the loop: the best parameters seen, and the history. Ctrl-C or SIGTERM ends it at once and keeps the best so far.
 
@@ -99,6 +100,7 @@ def maximise(
         key: Randomness; a function of key and iteration, so that a resumed run continues to the same bits.
         checkpoint: A file that an interrupted run resumes from.
         progress: Show a progress bar.
+        shared: The bar of several runs, so that its remaining time is that of all; it takes the place of one of its own.
     """
     limit = task.recipe.iterations
     assert limit is not None
@@ -111,7 +113,8 @@ def maximise(
         state, history = read_checkpoint(checkpoint, state, identity)
     clock = time.monotonic() - (history.seconds[-1] if history.seconds else 0.0)
     done, slices = sum(history.iterations[-1:]), Slices()
-    bar = tqdm(total=limit, initial=done, disable=not progress, desc="training", unit="it")
+    resumed = done
+    bar = tqdm(total=limit, initial=done, disable=not progress, desc="training", unit="it") if shared is None else shared
     try:
         with terminable():
             while not _is_over(state, history, task):
@@ -125,13 +128,23 @@ def maximise(
                 history.seconds.append(time.monotonic() - clock)
                 if checkpoint is not None:
                     write_checkpoint(checkpoint, state, history, identity)
+                if shared is not None and not shared.n:
+                    shared.unpause()  # the first chunk is compilation, of which no more is to come
+                bar.set_postfix_str(_postfix(history), refresh=False)  # a delayed bar is not to be shown before its time
                 bar.update(length)
-                bar.set_postfix_str(_postfix(history))
     except KeyboardInterrupt:
         history.stop_reason = StopReason.INTERRUPTED
     finally:
-        bar.close()
+        if shared is None:
+            bar.close()
+        else:
+            _leave_out(shared, limit - done + resumed)
     return state.best, history
+
+
+def _leave_out(bar: tqdm, iterations: int) -> None:
+    """Take iterations that early stopping or a checkpoint saves from the total of a bar."""
+    bar.total = (bar.total or 0) - iterations
 
 
 @compiled

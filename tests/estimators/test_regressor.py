@@ -3,6 +3,7 @@
 import pickle
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,9 @@ from sklearn.preprocessing import PolynomialFeatures
 from small_models import OF_RECIPE, fit_untrained_regressor, linear_regressor, same
 
 import prodssm as ps
-from prodssm.estimators import regressor
+from prodssm.estimators import regressor, row_recipe
 from prodssm.training import loop
-from prodssm.training.history import StopReason
+from prodssm.training.history import History, StopReason
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(60, 2))
@@ -215,7 +216,59 @@ def test_a_known_variance_is_not_trained():
     assert (model.predict(X, return_std=True)[1] > 0.5).all()
 
 
+# ---------------------------------------------------------------- few rows
+
+
+def untrained_default(rows, targets, **settings):
+    """A regressor of defaults that went through all of `fit` but training."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(regressor, "maximise", lambda task, learned, **_: (learned, History([1], [0.0])))
+        return ps.DeepStochasticRegressor(n_estimators=2, **settings).fit(rows, targets)
+
+
+def test_few_rows_of_a_noisy_sine_are_learned_by_default(tmp_path):
+    rng = np.random.default_rng(3)
+    rows, test = rng.uniform(-2, 2, (80, 1)), np.linspace(-2, 2, 200)[:, None]
+    model = untrained_default(rows, np.sin(2 * rows[:, 0]) + 0.1 * rng.normal(size=80))
+    assert (model.choices_.fourier, model.choices_.hidden, model.choices_.steps) == (True, (100,), 1)
+    mean, std = model.predict(test, return_std=True)
+    assert np.sqrt(((mean - np.sin(2 * test[:, 0])) ** 2).mean()) < 0.05
+    assert 0.08 < std.mean() < 0.15
+    model.save(tmp_path / "model.safetensors")
+    back = ps.load(tmp_path / "model.safetensors")
+    assert (back.choices_, back.hidden, back.steps, back.activation) == (model.choices_, "auto", "auto", "auto")
+    assert np.array_equal(back.predict(test), mean)
+    with pytest.raises(ValueError, match="changed after fit"):
+        model.set_params(steps=2).save(tmp_path / "model.safetensors")
+
+
+def test_training_after_fourier_features_is_short_and_over_all_rows():
+    def recipe(rows, **settings):
+        return ps.DeepStochasticRegressor(recipe=ps.Recipe(**settings))._rows_recipe(rows)
+
+    found = recipe(80)
+    assert (found.iterations, found.patience, found.batch, found.prior_weight) == (300, 60, "all", 0.1)
+    # Without validation rows nothing would say when to stop.
+    assert recipe(9).iterations == recipe(80, validation=0.0).iterations == loop.CHUNK
+    given = recipe(80, iterations=7, batch=16, prior_weight="auto")
+    assert (given.iterations, given.batch, given.prior_weight) == (7, 16, "auto")
+    assert recipe(300) == replace(recipe(455), iterations=recipe(300).iterations, patience=recipe(300).patience)
+    assert (recipe(300).iterations, recipe(300).batch, recipe(300).prior_weight) == (3000, 32, "auto")
+
+
 # ---------------------------------------------------------------- training
+
+
+def test_one_progress_bar_counts_the_iterations_of_all_members(capsys):
+    settings = {"n_estimators": 3, "prior_weight": "auto", "validation": 0.2, "patience": 1000}
+    linear_regressor(**settings, progress=True).fit(X, y)
+    assert "350/350" in capsys.readouterr().err  # two members with three prior weights, one with the best
+    linear_regressor(validation=0.2, iterations=1000, patience=25, progress=True).fit(X[:20], RNG.normal(size=20))
+    shown = capsys.readouterr().err
+    assert "/1000 [" in shown
+    assert "100%" in shown  # early stopping takes what it saves from the total
+    linear_regressor(**settings).fit(X, y)
+    assert capsys.readouterr().err == ""  # "auto" shows long fits only
 
 
 def test_more_rows_are_trained_on_for_longer_unless_told_otherwise():
@@ -227,8 +280,8 @@ def test_more_rows_are_trained_on_for_longer_unless_told_otherwise():
     assert recipe(40_000, iterations=7, patience=3) == (7, 3)
     assert recipe(40_000, batch="all")[0] == 3000
     model = ps.DeepStochasticRegressor()
-    assert [model._validation_rows(rows, model._rows_recipe(rows)) for rows in (9, 10, 500, 40_000)] == [0, 2, 100, 1000]
-    assert model._validation_rows(500, ps.Recipe(validation=0.0)) == 0
+    assert [row_recipe.validation_rows(rows, model._rows_recipe(rows)) for rows in (9, 10, 500, 40_000)] == [0, 2, 100, 1000]
+    assert row_recipe.validation_rows(500, ps.Recipe(validation=0.0)) == 0
 
 
 def test_a_killed_fit_resumes_from_its_checkpoint(tmp_path, run_chunks):
@@ -315,7 +368,7 @@ SERIES_ONLY = {
 
 @pytest.mark.parametrize("name", SERIES_ONLY)
 def test_settings_of_series_are_refused(name):
-    assert set(SERIES_ONLY) == set(regressor.SERIES_ONLY) <= OF_RECIPE
+    assert set(SERIES_ONLY) == set(row_recipe.SERIES_ONLY) <= OF_RECIPE
     with pytest.raises(ValueError, match=f"{name} is a setting of series; a regressor has none, leave it None"):
         linear_regressor(**{name: SERIES_ONLY[name]}).fit(X, y)
 

@@ -39,6 +39,20 @@ def layer_model(weights="local", hidden=(4,), var=0.01, noise_bias=-3.0, residua
     )
 
 
+@pytest.mark.default_xla
+@pytest.mark.parametrize("steps", [1, 2])
+def test_compiled_rows_equal_rows_one_by_one(steps):
+    # XLA:CPU once read uninitialised memory in a scan of length one.
+    rows = array(np.random.default_rng(2).normal(size=(64, 2)))
+    model, stack = layer_model(hidden=(40,)), LayerStack(steps, ps.Moments(order=1))
+    _, cov = predict_rows(model, stack, rows, jr.key(0))
+    for n in range(0, 64, 8):
+        state = ps.Gaussian.certain(rows[n])
+        for _ in range(steps):
+            state = model.move(stack.method, state, None)[1]
+        assert close(cov[n], model.likelihood.predict(model.emit(stack.method, state)[1]).cov, 100)
+
+
 @eqx.filter_jit
 def belief(model, x=X[0], steps=2, method=None):
     """The belief about the output of one row."""
