@@ -32,7 +32,7 @@ NUMERICS := tests/beliefs tests/networks tests/methods tests/data tests/models
 	touch $@
 
 demo: .venv/demo
-	$(BIN)/python examples/learn_kink.py
+	$(BIN)/python examples/tanks.py
 
 # At most 12 minutes on two cores: two processes at a time, the long ones first.
 test: .venv/test

@@ -43,6 +43,14 @@ def pad(array: np.ndarray, length: int, fill: float = 0.0) -> np.ndarray:
     return np.pad(array, rows, constant_values=fill)
 
 
+def scan(body: Callable[[Any, Any], tuple[Any, Any]], first: Any, inputs: Any, **options: Any) -> tuple[Any, Any]:
+    """`jax.lax.scan`, but a scan of length one is a plain call: XLA:CPU unrolls it and may then read uninitialised memory."""
+    if jax.tree.leaves(inputs)[0].shape[0] != 1:
+        return jax.lax.scan(body, first, inputs, **options)
+    last, found = body(first, jax.tree.map(lambda leaf: jnp.asarray(leaf)[0], inputs))
+    return last, jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], found)
+
+
 def is_traced(tree: Any) -> bool:
     """Whether any leaf is a tracer: then a caller compiles, or differentiates, and lengths are static."""
     return any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(tree))

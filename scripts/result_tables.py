@@ -1,4 +1,4 @@
-"""Rebuild the tables in docs/results.md and docs/recipe.md from the rows in experiments/results; no number is typed by hand.
+"""Rebuild the tables of the pages in docs from the rows in experiments/results; no number is typed by hand.
 
 A table stands between `<!-- name -->` and `<!-- end -->`; an experiment's `tables()` makes it.
 """
@@ -17,7 +17,7 @@ def main() -> None:
     """Replace every table of every page."""
     modules = [importlib.import_module(path.stem) for path in sorted(EXPERIMENTS.glob("*.py"))]
     found = {name: table for module in modules if hasattr(module, "tables") for name, table in module.tables().items()}
-    for page in (ROOT / "docs" / "results.md", ROOT / "docs" / "recipe.md"):
+    for page in (ROOT / "docs" / name for name in ("results.md", "recipe.md", "choosing.md")):
         text = page.read_text(encoding="utf-8")
         for name in re.findall(r"<!-- (?!end)(.+?) -->", text):
             pattern = rf"<!-- {re.escape(name)} -->\n.*?<!-- end -->"

@@ -16,7 +16,7 @@ from oracles import array, close
 
 import prodssm as ps
 from prodssm import _compilation
-from prodssm._compilation import bucket, compiled, is_traced, one_blas_thread, pad
+from prodssm._compilation import bucket, compiled, is_traced, one_blas_thread, pad, scan
 from prodssm.models.filtering import Recursion
 
 # ---------------------------------------------------------------- buckets
@@ -297,3 +297,19 @@ def test_tracers_are_found_in_trees():
     jax.jit(lambda x: found.append(is_traced({"a": [x, 1]})))(1.0)
     assert found == [True]
     assert not is_traced({"a": [np.ones(1), jnp.ones(1), None, "b"]})
+
+
+@pytest.mark.parametrize("length", [1, 3])
+def test_a_scan_of_any_length_equals_a_loop(length):
+    def body(carry, now):
+        return carry + now["a"], (carry * now["a"], None)
+
+    inputs = {"a": jnp.arange(1.0, length + 1.0)}
+    last, (found, nothing) = scan(body, jnp.ones(()), inputs)
+    expected, carry = [], 1.0
+    for now in range(1, length + 1):
+        expected.append(carry * now)
+        carry += now
+    assert nothing is None
+    assert float(last) == carry
+    assert np.asarray(found).tolist() == expected

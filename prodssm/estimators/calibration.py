@@ -4,7 +4,8 @@ The error of a member of an ensemble has a part that all members share, and a pa
 member's variance $s_h^2$, trained on errors that have both, would count disagreement twice. So the variance of the ensemble at
 horizon h is $a_h^2 s_h^2 + V$: the disagreement V of the members about this very forecast (unbiased variance of their means),
 and the members' variance scaled to the rest of the squared errors of held-out observations: $a_h^2 = E[(e^2 - v) / s_h^2]$,
-where v is the part of the squared error that is a member's own. Factors are shrunk towards those of all horizons.
+where v is the part of the squared error that is a member's own. Factors are shrunk towards those of all horizons. Held-out
+blocks are short: free runs that go on after them, over data that were trained on, may ask for more, never for less.
 """
 
 from collections.abc import Sequence
@@ -23,6 +24,7 @@ from prodssm.estimators.results import Decomposition, Prediction, StreamStep
 SHRINKAGE = 4.0  # blocks' worth of what is more general: all outputs for one, all horizons for a range of them
 LEAST_SHARED = 0.25  # of the squared errors, at least, is shared by all members
 LARGEST_FACTOR = 5.0
+OUT_OF_FOLD = 1.1  # on factors of blocks that have also said when to stop and how noisy the process is; see docs/choosing.md
 
 
 @dataclass(frozen=True)
@@ -38,8 +40,13 @@ class Calibration:
     factors: Float[np.ndarray, "h y"]
 
     @classmethod
-    def fit(cls, forecasts: Sequence[BlockForecast]) -> "Calibration":
-        """The factors under which forecasts of held-out blocks have errors of the size that they say."""
+    def fit(cls, forecasts: Sequence[BlockForecast], scale: float = 1.0) -> "Calibration":
+        """The factors under which forecasts of held-out blocks have errors of the size that they say.
+
+        Args:
+            forecasts: Of held-out blocks.
+            scale: What factors are multiplied by.
+        """
         horizons = np.concatenate([each.horizons for each in forecasts])
         whole = np.concatenate([((each.truth - each.mean) / each.std) ** 2 for each in forecasts])
         own = np.concatenate([each.own_error_var / each.std**2 for each in forecasts])
@@ -60,7 +67,11 @@ class Calibration:
             each = _shrunk(mean(shared, at, 0), blocks * known, pooled)
             centers.append(np.exp(np.log(horizons[at]).mean()))
             found.append(np.sqrt(np.maximum(each, LEAST_SHARED * mean(whole, at, 0))))
-        return cls(np.array(centers), np.clip(np.array(found), 1 / LARGEST_FACTOR, LARGEST_FACTOR))
+        return cls(np.array(centers), np.clip(scale * np.array(found), 1 / LARGEST_FACTOR, LARGEST_FACTOR))
+
+    def at_least(self, other: "Calibration") -> "Calibration":
+        """The larger factors of two calibrations, of which the other one reaches further."""
+        return Calibration(other.horizons, np.maximum(other.factors, self.at(other.horizons)))
 
     def words(self) -> dict[str, Any]:
         """As JSON can say it."""

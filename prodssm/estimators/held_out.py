@@ -12,6 +12,8 @@ from prodssm.data.series import Series
 from prodssm.estimators.fitted import FittedModel
 from prodssm.models.free_run import free_runs
 
+LONGEST_RUN = 1000  # time steps
+
 
 @dataclass(frozen=True)
 class BlockForecast:
@@ -39,6 +41,20 @@ class BlockForecast:
     def horizons(self) -> Float[np.ndarray, " n"]:
         """Steps ahead."""
         return np.arange(1.0, len(self.truth) + 1)
+
+    def first_steps(self, count: int) -> "BlockForecast":
+        """The forecast of the first so many steps."""
+        parts = (self.truth, self.mean, self.std, self.disagreement, self.own_error_var)
+        return BlockForecast(self.block._replace(end=self.block.begin + count), self.fold, *(part[:count] for part in parts))
+
+
+def prolonged(series: list[Series], folds: Sequence[Sequence[Block]]) -> list[list[Block]]:
+    """The same blocks with all that follows them in their series, up to a longest free run."""
+
+    def longer(block: Block) -> Block:
+        return block._replace(end=max(block.end, min(len(series[block.series]), block.begin + LONGEST_RUN)))
+
+    return [[longer(block) for block in blocks] for blocks in folds]
 
 
 def forecast_blocks(

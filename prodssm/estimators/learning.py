@@ -14,11 +14,11 @@ from prodssm.data.folds import Block, folds
 from prodssm.data.frames import Layout, from_frames, layout_of
 from prodssm.data.scaling import DataScaling
 from prodssm.data.series import Series, as_series_list, require_regular
-from prodssm.estimators.calibration import Calibration
+from prodssm.estimators.calibration import OUT_OF_FOLD, Calibration
 from prodssm.estimators.choices import AUTO, MEMBERS, Choices, choose
 from prodssm.estimators.fitted import FittedModel
 from prodssm.estimators.fitting import MemberFit, fit_members, warn_of_training
-from prodssm.estimators.held_out import forecast_blocks, pooled_rmse
+from prodssm.estimators.held_out import forecast_blocks, pooled_rmse, prolonged
 from prodssm.estimators.parameters import NestedParameters, seed_of
 from prodssm.estimators.skill import Skill, calibrated_out_of_fold, measure_skill
 from prodssm.methods.base import require_weight_mode
@@ -121,10 +121,15 @@ class Learning(NestedParameters):
         held_out, blocks = self.choices_.held_out, [each for each in blocks if each]
         if not blocks:
             return
-        found = forecast_blocks(self.members_, series, blocks, out_of_fold=held_out)
         if held_out:
-            self.calibration_ = Calibration.fit(found)
+            runs = forecast_blocks(self.members_, series, prolonged(series, blocks), out_of_fold=True)
+            ends = [block.end - block.begin for group in blocks[: len(self.members_)] for block in group]
+            found = [run.first_steps(end) for run, end in zip(runs, ends, strict=True)]
+            rules = [Calibration.fit(each, OUT_OF_FOLD) for each in (found, runs)]
+            self.calibration_ = rules[0].at_least(rules[1])
             found = calibrated_out_of_fold(found)
+        else:
+            found = forecast_blocks(self.members_, series, blocks, out_of_fold=False)
         size, through = self.choices_.linear_dim or self.choices_.latent_dim, self.choices_.emission == "feedthrough"
         self.skill_ = measure_skill(found, series, blocks, linear=size, feedthrough=through, in_sample=not held_out)
         self._tell(str(self.skill_))

@@ -3,11 +3,10 @@
 from typing import Any
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from prodssm._compilation import compiled
+from prodssm._compilation import compiled, scan
 from prodssm.data.series import Record, Values
 from prodssm.methods.moments import Moments
 from prodssm.methods.replicas import initial_replica_cov, output_replica_cov, propagate_replicas
@@ -64,4 +63,4 @@ def _decompose(recursion: Recursion, belief: Any, times: Array, ahead: Moves) ->
         return (following, between), (epistemic, total - noise - epistemic, noise)
 
     start = initial_replica_cov(belief) if replicas else jnp.zeros_like(belief.cov)
-    return VarianceParts(*jax.lax.scan(body, (belief, start), (times, ahead))[1])
+    return VarianceParts(*scan(body, (belief, start), (times, ahead))[1])

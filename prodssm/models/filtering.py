@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from prodssm._compilation import compiled, is_traced
+from prodssm._compilation import compiled, is_traced, scan
 from prodssm._validation import require_answer
 from prodssm.beliefs.gaussian import Belief, Channel, Gaussian, standard_deviations
 from prodssm.data.series import Record, Series, Values, as_series, require_regular
@@ -127,7 +127,7 @@ class Recursion(eqx.Module):
             return following, (*kept, log_evidence)
 
         steps = jnp.arange(record.dt.size, dtype=jnp.int32), record.y, record.u, record.dt, given
-        return jax.lax.scan(body, self.model.initial_belief(), steps)
+        return scan(body, self.model.initial_belief(), steps)
 
     def bucketed(self, record: Record) -> Record:
         """The record padded to a bucket, so that another length triggers no recompilation; as it is under a transformation."""

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from prodssm._compilation import bucket, compiled, is_traced, pad
+from prodssm._compilation import bucket, compiled, is_traced, pad, scan
 from prodssm._validation import as_values, require_finite, require_integer, require_probability, values_of
 from prodssm.beliefs.gaussian import Belief, standard_deviations
 from prodssm.beliefs.linalg import symmetrise
@@ -120,7 +120,7 @@ def _forecast(recursion: Recursion, belief: Belief, times: Array, ahead: Moves) 
         seen = recursion.model.likelihood.predict(recursion.emit(following, move.seen_u, t + 1))
         return following, (seen.mean, symmetrise(seen.cov), following.mean, symmetrise(following.cov))
 
-    return Forecast(*jax.lax.scan(body, belief, (times, ahead))[1])
+    return Forecast(*scan(body, belief, (times, ahead))[1])
 
 
 def future_inputs(model: StateSpaceModel, series: Series, steps: int, u: Any, dt: Any) -> Moves:

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from prodssm._compilation import compiled
+from prodssm._compilation import compiled, scan
 from prodssm.beliefs.gaussian import Belief, Gaussian
 from prodssm.beliefs.joint import JointGaussian
 from prodssm.beliefs.linalg import symmetrise
@@ -71,11 +71,7 @@ def _by_channels(model: StateSpaceModel, stack: LayerStack, x: Float[Array, " x"
             last = moved(last)
     else:
         last = JointGaussian.independent(last, model.transition.weights) if model.weights == "global" else last
-        if stack.steps == 1:
-            # XLA:CPU unrolls a scan of length one and then reads uninitialised memory, for some rows of a linear noise network.
-            last = moved(last)
-        else:
-            last = jax.lax.scan(lambda belief, _: (moved(belief), None), last, None, length=stack.steps)[0]
+        last = scan(lambda belief, _: (moved(belief), None), last, jnp.arange(stack.steps))[0]
     return model.emit(stack.method, last.state)[1]
 
 
@@ -99,7 +95,7 @@ def _by_particles(
             var = model.sample_process_variances(state, key=l_key)
             return state + change + jnp.sqrt(var) * jr.normal(noise_key, state.shape, state.dtype), None
 
-        return model.output(jax.lax.scan(move, x, jr.split(row_key, steps))[0])
+        return model.output(scan(move, x, jr.split(row_key, steps))[0])
 
     ends = jax.vmap(path)(jr.split(key, samples), jr.split(weights_key, samples))
     mean = ends.mean(axis=0)

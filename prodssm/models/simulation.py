@@ -9,7 +9,7 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from prodssm._compilation import bucket, compiled, is_traced
+from prodssm._compilation import bucket, compiled, is_traced, scan
 from prodssm._validation import require_answer, require_integer, require_key
 from prodssm.beliefs.gaussian import Belief
 from prodssm.data.series import Record, Values
@@ -99,4 +99,4 @@ def _path(model: StateSpaceModel, network: Network, x: Array, ahead: Moves, key:
         following = x + step * moved + jnp.sqrt(step * var) * noise if model.residual else moved + jnp.sqrt(var) * noise
         return following, (following, model.output(following, move.seen_u))
 
-    return jax.lax.scan(body, x, (ahead, jr.split(key, ahead.dt.size)))[1]
+    return scan(body, x, (ahead, jr.split(key, ahead.dt.size)))[1]

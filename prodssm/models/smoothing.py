@@ -5,7 +5,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from prodssm._compilation import compiled
+from prodssm._compilation import compiled, scan
 from prodssm.data.series import Record
 from prodssm.methods.base import Method
 from prodssm.models.filtering import Beliefs, Recursion, checked_input, select, trimmed
@@ -43,7 +43,7 @@ def _smooth(recursion: Recursion, record: Record) -> Beliefs:
 
     last = jax.tree.map(lambda leaf: leaf[end], filtered)
     steps = jnp.arange(record.dt.size, dtype=jnp.int32), filtered, channels
-    first, states = jax.lax.scan(body, last, jax.tree.map(lambda leaf: leaf[:-1], steps), reverse=True)
+    first, states = scan(body, last, jax.tree.map(lambda leaf: leaf[:-1], steps), reverse=True)
     means = jnp.concatenate([states.mean, last.state.mean[None]])
     covs = jnp.concatenate([states.cov, last.state.cov[None]])
     return Beliefs(means, covs, log_evidence, first.weights)

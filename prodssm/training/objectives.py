@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
+from prodssm._compilation import scan
 from prodssm.beliefs.gaussian import Belief
 from prodssm.beliefs.linalg import fusion_barrier
 from prodssm.data.batching import SeriesBatch
@@ -130,7 +131,7 @@ class Objective(NamedTuple):
             score = likelihood.expected_log_prob if self.score == "bound" else likelihood.log_prob
             return following, score(output, y)
 
-        return jax.lax.scan(body, belief, start + jnp.arange(longest))[1]
+        return scan(body, belief, start + jnp.arange(longest))[1]
 
 
 def mean_log_score(

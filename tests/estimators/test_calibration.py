@@ -117,7 +117,7 @@ def test_calibrate_makes_untrained_forecasts_cover_new_data(ensemble, tmp_path):
 
 def test_a_stream_predicts_the_next_observation_as_a_forecast_does(ensemble):
     y = wave()
-    state = ensemble.start()
-    for row in y:
+    state, now = ensemble.step(ensemble.start(), y[0])
+    for row in y[1:]:
         state, now = ensemble.step(state, row)
     assert np.allclose(now.cov, ensemble.forecast(y, 1).cov[0], rtol=1e-6)

@@ -185,3 +185,25 @@ def test_the_check_forecasts_over_the_observed_time_steps_and_controls(rich_mode
     standard = rich_model.scaling_.transform_series(series)
     assert close(given["dt"], standard.dt[8:13])
     assert close(given["u"], standard.u[8:13])
+
+
+def test_outputs_are_the_emission_of_the_states_in_the_units_of_the_data():
+    model = fit_untrained(50 + 7 * wave(), emission="linear", latent_dim=2, n_estimators=2)
+    data = 50 + 7 * wave()
+    data[5:9] = np.nan
+    for found, members in (
+        (model.smooth(data), [m.infer(ps.smooth_states, ps.Series(data)) for m in model.members_]),
+        (model.filter(data), [m.infer(ps.filter_states, ps.Series(data)) for m in model.members_]),
+    ):
+        means, variances = [], []
+        for member, beliefs in zip(model.members_, members, strict=True):
+            c, offset = (
+                np.asarray(part, float) for part in (member.ssm.emission.linears[0].weight, member.ssm.emission.linears[0].bias)
+            )
+            scale, shift = (np.asarray(part, float) for part in (model.scaling_.y.scale, model.scaling_.y.mean))
+            means.append(shift + scale * (beliefs.mean @ c.T + offset))
+            variances.append(scale**2 * np.einsum("yi,tij,yj->ty", c, beliefs.cov, c))
+        assert close(found.outputs.mean, np.mean(means, axis=0))
+        assert close(found.outputs.std**2, np.mean(variances, axis=0) + np.var(means, axis=0))
+    with pytest.raises(ValueError, match=r"ProDSSM\.filter"):
+        _ = ps.filter_states(model.ssm_, wave()).outputs

@@ -141,6 +141,19 @@ def test_a_history_shows_validation_data_where_there_are_any():
     assert labels(plots.plot_history(history([25], [0.0]))) == ["objective"]
 
 
+def test_skill_is_drawn_by_ranges_of_horizons_for_every_forecast(ax):
+    scores = {name: {"rmse": [0.1, 0.2], "coverage": [0.9, 1.0]} for name in ("model", "linear", "last value")}
+    skill = SimpleNamespace(ranges=((1, 1), (2, 10)), scores=scores, in_sample=False)
+    assert plots.plot_skill(skill, ax=ax) is ax
+    assert labels(ax) == ["model", "linear", "last value"]
+    assert [text.get_text() for text in ax.get_xticklabels()] == ["1", "2 to 10"]
+    assert ax.lines[0].get_ydata().tolist() == [0.1, 0.2]
+    assert "held-out" in ax.get_title()
+    assert plots.plot_skill(skill, "coverage").get_ylabel() == "coverage"
+    with pytest.raises(ValueError, match="metric must be one of rmse, coverage"):
+        plots.plot_skill(skill, "mse")
+
+
 def test_a_check_shows_how_many_steps_are_trusted():
     futures = np.random.default_rng(0).normal(size=(500, 4, 2))
     check = compare_with_samples(np.zeros((4, 2)), np.array([[1.0, 1.0], [1.0, 1.0], [3.0, 1.0], [1.0, 1.0]]), futures)
