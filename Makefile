@@ -80,7 +80,7 @@ bench: .venv/bench
 
 # Resumable: rows that are in experiments/results already are not made again.
 experiments: .venv/demo
-	for name in recipe kink filtering sysid uci; do $(BIN)/python experiments/$$name.py || exit 1; done
+	for name in recipe kink filtering defaults small_regression sysid uci; do $(BIN)/python experiments/$$name.py || exit 1; done
 	$(BIN)/python scripts/result_tables.py
 
 cases: .venv/test

@@ -36,7 +36,11 @@ class SeriesBatch(eqx.Module):
 
     @classmethod
     def stack(
-        cls, series: Sequence[Series], begin: Sequence[int] | None = None, end: Sequence[int] | None = None
+        cls,
+        series: Sequence[Series],
+        begin: Sequence[int] | None = None,
+        end: Sequence[int] | None = None,
+        room: tuple[int, int] = (0, 0),
     ) -> "SeriesBatch":
         """Stack series of unequal length.
 
@@ -46,8 +50,9 @@ class SeriesBatch(eqx.Module):
             series: The series.
             begin: First scored time step of each series; 1 if not given.
             end: End (exclusive) of the scored time steps of each series; its length if not given.
+            room: Number of series and of time steps that there is room for, at least.
         """
-        record = stack_records(series)
+        record = stack_records(series, room)
         lengths = np.array([len(each) for each in series])
         first = np.maximum(1, np.zeros(len(series), int) if begin is None else np.asarray(begin))
         at, last = np.arange(record.dt.shape[1])[None, :], lengths if end is None else np.asarray(end)
@@ -57,12 +62,21 @@ class SeriesBatch(eqx.Module):
         return cls(record, np.asarray(len(series), np.int32), scored, np.asarray(observed, scored.dtype))
 
     @classmethod
-    def of_blocks(cls, series: Sequence[Series], blocks: Sequence[Block]) -> "SeriesBatch":
-        """One row per block: some observations before it that are known, then the block, which is scored in a free run."""
+    def of_blocks(
+        cls, series: Sequence[Series], blocks: Sequence[Block], among: Sequence[Sequence[Block]] = ()
+    ) -> "SeriesBatch":
+        """One row per block: some observations before it that are known, then the block, which is scored in a free run.
+
+        Args:
+            series: The series.
+            blocks: Blocks of them.
+            among: Sets of blocks, each of which there is room for, so that none of them triggers recompilation.
+        """
+        room = max(map(len, among), default=0), max((b.end - max(0, b.begin - LEAD) for part in among for b in part), default=0)
         starts = [max(0, block.begin - LEAD) for block in blocks]
         known = np.array([block.begin - start for block, start in zip(blocks, starts, strict=True)], np.int32)
         parts = [part_of(series[block.series], start, block.end) for block, start in zip(blocks, starts, strict=True)]
-        whole = cls.stack(parts, known.tolist())
+        whole = cls.stack(parts, known.tolist(), room=room)
         known = pad(known, len(whole.scored))
         return replace(whole, given=np.arange(whole.scored.shape[1])[None, :] < known[:, None])
 

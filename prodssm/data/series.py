@@ -147,14 +147,18 @@ def as_series_list(data: Any) -> list[Series]:
     return found
 
 
-def stack_records(series: Sequence[Series]) -> Record:
+def stack_records(series: Sequence[Series], room: tuple[int, int] = (0, 0)) -> Record:
     """Stack series of unequal length along a leading batch axis, both axes padded to a bucket.
 
     Padding has no observations, hence no log evidence, and leaves the filtered beliefs before it unchanged.
+
+    Args:
+        series: The series.
+        room: Number of series and of time steps that there is room for, at least.
     """
-    longest = bucket(max(len(each) for each in series))
+    longest = bucket(max(room[1], *(len(each) for each in series)))
     records = [each.record.padded(longest) for each in series]
-    empty = bucket(len(records)) - len(records)
+    empty = bucket(max(room[0], len(records))) - len(records)
     first = records[0]
     nothing = Record(
         np.full_like(first.y, np.nan),

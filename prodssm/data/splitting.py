@@ -50,12 +50,18 @@ class Split(NamedTuple):
         return cls(training, SeriesBatch.stack(series, begin, end))
 
     @classmethod
-    def by_blocks(cls, series: list[Series], blocks: Sequence[Block]) -> "Split":
-        """Hold out blocks, which are scored in a free run from what precedes them; in the training data they are missing."""
+    def by_blocks(cls, series: list[Series], blocks: Sequence[Block], among: Sequence[Sequence[Block]] = ()) -> "Split":
+        """Hold out blocks, which are scored in a free run from what precedes them; in the training data they are missing.
+
+        Args:
+            series: The data.
+            blocks: What is held out.
+            among: All sets of blocks that are held out in turn.
+        """
         training = list(series)
         for n, begin, end in blocks:
             training[n] = _without(training[n], begin, end)
-        return cls(training, SeriesBatch.of_blocks(series, blocks))
+        return cls(training, SeriesBatch.of_blocks(series, blocks, among))
 
     @classmethod
     def by_series(cls, series: list[Series], validation_series: list[Series]) -> "Split":

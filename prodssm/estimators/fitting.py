@@ -52,10 +52,12 @@ class MemberFit:
     layout: Layout | None = None
     training_method: Method | None = None
 
-    def split(self, series: list[Series], validation_data: Any, seed: int, blocks: Sequence[Block] = ()) -> Split:
-        """Training and validation data: these blocks, the user's own choice, or a fraction of the data."""
-        if blocks:
-            found = Split.by_blocks(series, blocks)
+    def split(
+        self, series: list[Series], validation_data: Any, seed: int, folds: Sequence[Sequence[Block]] = (), fold: int = 0
+    ) -> Split:
+        """Training and validation data: one of these folds, the user's own choice, or a fraction of the data."""
+        if folds:
+            found = Split.by_blocks(series, folds[fold], among=folds)
         elif validation_data is None:
             found = Split.by_fraction(series, self.recipe.validation, seed)
         elif self.recipe.validation:
@@ -144,8 +146,7 @@ def fit_members(
     for n, seed in enumerate(seeds):
         checkpoint = None if fit.checkpoint is None or n == 0 else f"{fit.checkpoint}.{n}"
         chosen = fit if checkpoint is None else replace(fit, checkpoint=checkpoint)
-        blocks = held_out[n] if held_out is not None else ()
-        ssm, history = chosen.run(chosen.split(series, validation_data, seed, blocks), seed)
+        ssm, history = chosen.run(chosen.split(series, validation_data, seed, held_out or (), n), seed)
         method = fit.method.seeded(jr.key(seed))
         members.append(FittedModel(ssm, fit.scaling, method, seed, history, fit.layout))
         if history.interrupted:

@@ -70,7 +70,7 @@ def forecast_blocks(
     """
     found = []
     for fold, blocks in enumerate(folds[: len(members)] if out_of_fold else folds):
-        batch = SeriesBatch.of_blocks(series, blocks)
+        batch = SeriesBatch.of_blocks(series, blocks, folds)
         assert batch.given is not None
         answers = [free_runs(member.recursion, batch.record, batch.given) for member in members]
         means = np.stack([np.asarray(mean, float) for mean, _ in answers])

@@ -278,7 +278,7 @@ def numbers(length=12):
 
 
 def fit(data):
-    return ps.ProDSSM(hidden=(), recipe=ps.Recipe(iterations=1), n_estimators=1, progress=False).fit(data)
+    return ps.ProDSSM(emission="identity", hidden=(), recipe=ps.Recipe(iterations=1), n_estimators=1, progress=False).fit(data)
 
 
 @pytest.fixture(scope="module")
