@@ -102,7 +102,7 @@ def test_a_free_run_scores_what_a_forecast_predicts():
     scores = Recursion(model, ps.Moments()).scan(SERIES.record, given=known)[1][2]
     past = ps.Series(SERIES.y[:7], SERIES.u[:7])
     ahead = ps.forecast(model, past, 5, u=SERIES.u[7:])
-    wanted = [ps.Gaussian(m, c).log_prob(y) for m, c, y in zip(ahead.mean, ahead.cov, SERIES.y[7:], strict=True)]
+    wanted = [ps.Gaussian(m, c).log_prob(array(y)) for m, c, y in zip(ahead.mean, ahead.cov, SERIES.y[7:], strict=True)]
     assert close(scores[7:], np.asarray(wanted), scale=10)
     assert close(scores[:7], np.asarray(ps.filter_states(model, past).log_evidence), scale=10)
 

@@ -71,6 +71,7 @@ def task_of(problem, method=None, validation=None, **changes):
         method=method or problem.method,
         recipe=recipe,
         pace=recipe.pace(array(0.0).dtype),
+        stable=False,
         full_batch=True,
     )
 
