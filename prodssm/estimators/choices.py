@@ -148,7 +148,7 @@ def choose(series: list[Series], params: dict[str, Any], *, linear_start: bool, 
     if residual == AUTO:
         irregular = any(_is_irregular(each) for each in series)
         residual = automatic or irregular
-        reasons["residual"] = "time is irregular" if irregular else "steps are small" if automatic else "time is regular"
+        reasons["residual"] = "time is irregular" if irregular else "the default for series" if automatic else "time is regular"
     count = plain(params["n_estimators"])
     if count == AUTO:
         count, reasons["n_estimators"] = _members(series, steps, automatic=automatic, validated=validated)

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 from jaxtyping import Array
+from sklearn.exceptions import NotFittedError
 
 from prodssm._compilation import bucket, compiled, pad
 from prodssm._validation import require_answer
@@ -150,6 +151,12 @@ class FittedModel:
 
     def _state_moments(self, mean: Values, cov: Values) -> tuple[Values, Values]:
         return self.state_scaling.inverse(mean), self.state_scaling.inverse_cov(cov)
+
+
+def require_fit(model: Any) -> None:
+    """Raise unless an estimator has been fitted."""
+    if not hasattr(model, "members_"):
+        raise NotFittedError("this ProDSSM is not fitted yet: call fit(data) first")
 
 
 @compiled

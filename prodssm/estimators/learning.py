@@ -3,10 +3,10 @@
 import os
 import warnings
 from dataclasses import replace
+from functools import reduce
 from typing import Any
 
 import numpy as np
-from sklearn.exceptions import NotFittedError
 from tqdm.auto import tqdm
 
 from prodssm._validation import plain, require_integer
@@ -16,7 +16,7 @@ from prodssm.data.scaling import DataScaling
 from prodssm.data.series import Series, as_series_list, require_regular
 from prodssm.estimators.calibration import OUT_OF_FOLD, Calibration
 from prodssm.estimators.choices import AUTO, MEMBERS, Choices, choose
-from prodssm.estimators.fitted import FittedModel
+from prodssm.estimators.fitted import FittedModel, require_fit
 from prodssm.estimators.fitting import MemberFit, fit_members, warn_of_training
 from prodssm.estimators.held_out import forecast_blocks, pooled_rmse, prolonged
 from prodssm.estimators.parameters import NestedParameters, seed_of
@@ -60,7 +60,7 @@ class Learning(NestedParameters):
     @property
     def history_(self) -> History:
         """What training recorded, member after member."""
-        raise NotImplementedError
+        return reduce(History.followed_by, (member.history for member in self.members_))
 
     def fit(self, data: Any, y: Any = None, *, validation_data: Any = None) -> Any:
         """Learn from one or many series: an array (time, y), a `Series`, a data frame, or a list of these.
@@ -109,9 +109,15 @@ class Learning(NestedParameters):
         network, self.choices_ = self.choices_, self.choices_.without_hidden()
         fit = self._member_fit(likelihood)
         fit = replace(fit, checkpoint=None if fit.checkpoint is None else f"{fit.checkpoint}.linear")
-        rival = fit_members(fit, series, validation_data, seeds, held_out)
+        try:
+            rival = fit_members(fit, series, validation_data, seeds, held_out)
+        except FloatingPointError:  # no reason to lose the networks
+            rival = ()
+        if len(rival) < len(seeds) or any(each.history.interrupted for each in rival):
+            self.choices_ = network
+            return found
         errors = [pooled_rmse(forecast_blocks(each, series, held_out, out_of_fold=True)) for each in (found, rival)]
-        better = errors[0] < BETTER * errors[1] or len(rival) < len(seeds)
+        better = errors[0] < BETTER * errors[1]
         reason = f"held-out RMSE {errors[0]:.3g}, of a linear model {errors[1]:.3g}"
         self.choices_ = (network if better else self.choices_).because(hidden=reason)
         return found if better else rival
@@ -146,17 +152,13 @@ class Learning(NestedParameters):
         Args:
             data: One or many series like those of `fit`.
         """
-        self._require_fit()
+        require_fit(self)
         series = [self.scaling_.transform_series(each) for each in self._series(data)]
         blocks = [each for each in folds(series, MEMBERS) if each]
         if not blocks:
             raise ValueError(f"data must have series of at least {MEMBERS + 1} time steps, got {max(map(len, series))}")
         self.calibration_ = Calibration.fit(forecast_blocks(self.members_, series, blocks, out_of_fold=False))
         return self
-
-    def _require_fit(self) -> None:
-        if not hasattr(self, "members_"):
-            raise NotFittedError("this ProDSSM is not fitted yet: call fit(data) first")
 
     def _tell(self, text: str) -> None:
         if self.progress:

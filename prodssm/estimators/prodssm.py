@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Sequence
-from functools import partial, reduce
+from functools import partial
 from typing import Any
 
 import jax.random as jr
@@ -22,7 +22,6 @@ from prodssm.models.likelihoods.base import Likelihood
 from prodssm.models.smoothing import smooth_states
 from prodssm.models.state_space import StateSpaceModel
 from prodssm.scoring.diagnostics import GaussianCheck
-from prodssm.training.history import History
 from prodssm.training.recipe import Recipe
 
 
@@ -217,11 +216,6 @@ class ProDSSM(Streaming, Learning):
     def ssm_(self) -> StateSpaceModel:
         """The state-space model of the first member, in standardised units."""
         return self.members_[0].ssm
-
-    @property
-    def history_(self) -> History:
-        """What training recorded, member after member."""
-        return reduce(History.followed_by, (member.history for member in self.members_))
 
     @property
     def output_names_(self) -> tuple[str, ...]:

@@ -73,7 +73,13 @@ class Skill:
 
 
 def measure_skill(
-    forecasts: Sequence[BlockForecast], series: list[Series], folds: Sequence[Sequence[Block]], *, linear: int, **options: Any
+    forecasts: Sequence[BlockForecast],
+    series: list[Series],
+    folds: Sequence[Sequence[Block]],
+    *,
+    linear: int,
+    feedthrough: bool = False,
+    in_sample: bool = False,
 ) -> Skill:
     """Scores of forecasts of blocks, beside those of simple forecasts that saw no more.
 
@@ -82,9 +88,9 @@ def measure_skill(
         series: Standardised.
         folds: The blocks.
         linear: Number of states of the linear model.
-        options: `feedthrough` of the linear model, and `in_sample`.
+        feedthrough: Whether its controls act on the output at once.
+        in_sample: Whether the model was trained on the blocks.
     """
-    in_sample, feedthrough = options.get("in_sample", False), options.get("feedthrough", False)
     period = evident_period(series)
     tables = {MODEL: list(forecasts)}
     for fold in sorted({each.fold for each in forecasts}):

@@ -3,14 +3,13 @@
 from typing import Any
 
 import numpy as np
-from sklearn.exceptions import NotFittedError
 
 from prodssm._validation import unmasked
 from prodssm.data.frames import Layout, row_from
 from prodssm.data.scaling import DataScaling
 from prodssm.estimators.calibration import Calibration
 from prodssm.estimators.ensemble import mix_stream_steps
-from prodssm.estimators.fitted import FittedModel
+from prodssm.estimators.fitted import FittedModel, require_fit
 from prodssm.estimators.results import Stream, StreamStep
 
 
@@ -23,8 +22,7 @@ class Streaming:
     calibration_: Calibration | None
 
     def _require_fit(self) -> None:
-        if not hasattr(self, "members_"):
-            raise NotFittedError("this ProDSSM is not fitted yet: call fit(data) first")
+        require_fit(self)
 
     def start(self) -> Any:
         """The state of a stream before its first observation."""
