@@ -25,8 +25,6 @@ SHRINKAGE = 4.0  # blocks' worth of what is more general: all outputs for one, a
 LEAST_SHARED = 0.25  # of the squared errors, at least, is shared by all members
 LARGEST_FACTOR = 5.0
 OUT_OF_FOLD = 1.1  # on factors of blocks that also chose when to stop: by mean coverage of the odd systems (docs/choosing.md)
-    1.1  # on factors of blocks that also chose when to stop: mean coverage of the odd systems of experiments/systems.py
-)
 
 
 @dataclass(frozen=True)
