@@ -2,10 +2,11 @@ r"""Calibration: how wide forecasts must be, horizon by horizon, by what a model
 
 The error of a member of an ensemble has a part that all members share, and a part of its own, which members disagree on. A
 member's variance $s_h^2$, trained on errors that have both, would count disagreement twice. So the variance of the ensemble at
-horizon h is $a_h^2 s_h^2 + V$: the disagreement V of the members about this very forecast (unbiased variance of their means),
-and the members' variance scaled to the rest of the squared errors of held-out observations: $a_h^2 = E[(e^2 - v) / s_h^2]$,
-where v is the part of the squared error that is a member's own. Factors are shrunk towards those of all horizons. Held-out
-blocks are short: free runs that go on after them, over data that were trained on, may ask for more, never for less.
+horizon h is $a_h^2 s_h^2 + \kappa V$: V is the disagreement of the members about this very forecast (unbiased variance of their
+means), $\kappa$ says how much error it stands for, and the members' variance is scaled to the rest of the squared errors of
+held-out observations: $a_h^2 = E[(e^2 - v) / s_h^2]$, where v is the part of the squared error that is a member's own. Factors
+are shrunk towards those of all horizons. Held-out blocks are short: free runs that go on after them, over data that were
+trained on, may ask for more, never for less.
 """
 
 from collections.abc import Sequence
@@ -18,13 +19,12 @@ from jaxtyping import Float
 
 from prodssm.beliefs.mixture import mixture_moments
 from prodssm.estimators.ensemble import EnsemblePrediction, stacked
-from prodssm.estimators.held_out import BlockForecast
+from prodssm.estimators.held_out import DISAGREEMENT, BlockForecast
 from prodssm.estimators.results import Decomposition, Prediction, StreamStep
 
 SHRINKAGE = 4.0  # blocks' worth of what is more general: all outputs for one, all horizons for a range of them
 LEAST_SHARED = 0.25  # of the squared errors, at least, is shared by all members
 LARGEST_FACTOR = 5.0
-OUT_OF_FOLD = 1.1  # on factors of blocks that also chose when to stop: by mean coverage of the odd systems (docs/choosing.md)
 
 
 @dataclass(frozen=True)
@@ -40,13 +40,8 @@ class Calibration:
     factors: Float[np.ndarray, "h y"]
 
     @classmethod
-    def fit(cls, forecasts: Sequence[BlockForecast], scale: float = 1.0) -> "Calibration":
-        """The factors under which forecasts of held-out blocks have errors of the size that they say.
-
-        Args:
-            forecasts: Of held-out blocks.
-            scale: What factors are multiplied by.
-        """
+    def fit(cls, forecasts: Sequence[BlockForecast]) -> "Calibration":
+        """The factors under which forecasts of held-out blocks have errors of the size that they say."""
         horizons = np.concatenate([each.horizons for each in forecasts])
         whole = np.concatenate([((each.truth - each.mean) / each.std) ** 2 for each in forecasts])
         own = np.concatenate([each.own_error_var / each.std**2 for each in forecasts])
@@ -67,7 +62,7 @@ class Calibration:
             each = _shrunk(mean(shared, at, 0), blocks * known, pooled)
             centers.append(np.exp(np.log(horizons[at]).mean()))
             found.append(np.sqrt(np.maximum(each, LEAST_SHARED * mean(whole, at, 0))))
-        return cls(np.array(centers), np.clip(scale * np.array(found), 1 / LARGEST_FACTOR, LARGEST_FACTOR))
+        return cls(np.array(centers), np.clip(np.array(found), 1 / LARGEST_FACTOR, LARGEST_FACTOR))
 
     def at_least(self, other: "Calibration") -> "Calibration":
         """The larger factors of two calibrations, of which the other one reaches further."""
@@ -93,30 +88,27 @@ class Calibration:
         parts = partial(_scaled_parts, prediction, factors)
         if not isinstance(prediction, EnsemblePrediction):
             return replace(prediction, cov=_scaled(prediction.cov, factors), calibrated=True, _decompose=parts)
-        members = self._members(prediction.members, prediction.mean, factors)
+        members = self._members(prediction.members, factors)
         cov = mixture_moments(*(stacked([getattr(each, part) for each in members]) for part in ("mean", "cov")))[1]
         cov = cov.astype(prediction.cov.dtype)
         return replace(prediction, cov=cov, members=members, calibrated=True, _decompose=parts)
 
     def apply_to_steps(self, members: Sequence[StreamStep]) -> tuple[StreamStep, ...]:
         """What the members of a stream say of the next observation, calibrated."""
-        factors, mean = self.at([1.0]), stacked([each.mean for each in members]).mean(axis=0)
-        return self._members(members, mean, factors)
+        return self._members(members, self.at([1.0]))
 
-    def _members(self, members: Sequence[Any], mean: Any, factors: Float[np.ndarray, "n y"]) -> tuple[Any, ...]:
-        """Members with scaled covariances, and means whose variance is the unbiased one."""
-        widening = np.sqrt(_unbiased(len(members)))
-        found = []
-        for each in members:
-            shifted = np.asarray(mean, float) + widening * (np.asarray(each.mean, float) - np.asarray(mean, float))
-            changes = shifted.astype(each.mean.dtype), _scaled(each.cov, factors)
-            found.append(replace(each, mean=changes[0], cov=changes[1]))
-        return tuple(found)
+    def _members(self, members: Sequence[Any], factors: Float[np.ndarray, "n y"]) -> tuple[Any, ...]:
+        """Members with scaled covariances, to which comes what their means do not say of the disagreement."""
+        means = stacked([np.asarray(each.mean, float) for each in members])
+        gap = means - means.mean(axis=0)
+        between = (gap[..., :, None] * gap[..., None, :]).mean(axis=0)
+        doubt = (_weight(len(members)) - 1) * between
+        return tuple(replace(each, cov=(_scaled(each.cov, factors) + doubt).astype(each.cov.dtype)) for each in members)
 
 
-def _unbiased(count: int) -> float:
-    """What makes the variance of so many numbers an unbiased one."""
-    return count / (count - 1) if count > 1 else 1.0
+def _weight(count: int) -> float:
+    """What the variance of the means of so many members is multiplied by."""
+    return DISAGREEMENT * count / (count - 1) if count > 1 else 1.0
 
 
 def _shrunk(value: Any, weight: Any, towards: Any) -> Any:
@@ -137,5 +129,5 @@ def _scaled_parts(prediction: Prediction, factors: Float[np.ndarray, "n y"]) -> 
     members = prediction.members if isinstance(prediction, EnsemblePrediction) else ()
     if members:
         between = stacked([each.mean for each in members]).var(axis=0)
-    epistemic = square * (found.epistemic - between) + _unbiased(len(members)) * between
+    epistemic = square * (found.epistemic - between) + _weight(len(members)) * between
     return Decomposition(epistemic, square * found.aleatoric, square * found.measurement)

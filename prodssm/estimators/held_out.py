@@ -13,6 +13,7 @@ from prodssm.estimators.fitted import FittedModel
 from prodssm.models.free_run import free_runs
 
 LONGEST_RUN = 1000  # time steps
+DISAGREEMENT = 1.5  # times the variance of the members' means: they share data, so their errors have more in common
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,7 @@ class BlockForecast:
         truth: The observations; NaN is missing.
         mean: Their predicted means.
         std: Their predicted standard deviations, of one model.
-        disagreement: Unbiased variance of the means of the members of an ensemble; zero for a single model.
+        disagreement: Variance of the error that members who disagree so much have; zero for a single model.
         own_error_var: The part of the squared error that is the predicting model's own, not shared by other members.
     """
 
@@ -89,7 +90,7 @@ Parts = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
 
 def _disagreement(means: Moments) -> np.ndarray:
-    return means.var(axis=0, ddof=1) if len(means) > 1 else np.zeros(means.shape[1:])
+    return DISAGREEMENT * means.var(axis=0, ddof=1) if len(means) > 1 else np.zeros(means.shape[1:])
 
 
 def _out_of_fold(means: Moments, variances: Moments, fold: int) -> Parts:

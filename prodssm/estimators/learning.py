@@ -14,7 +14,7 @@ from prodssm.data.folds import Block, folds
 from prodssm.data.frames import Layout, from_frames, layout_of
 from prodssm.data.scaling import DataScaling
 from prodssm.data.series import Series, as_series_list, require_regular
-from prodssm.estimators.calibration import OUT_OF_FOLD, Calibration
+from prodssm.estimators.calibration import Calibration
 from prodssm.estimators.choices import AUTO, MEMBERS, Choices, choose
 from prodssm.estimators.fitted import FittedModel, require_fit
 from prodssm.estimators.fitting import MemberFit, fit_members, warn_of_training
@@ -131,7 +131,7 @@ class Learning(NestedParameters):
             runs = forecast_blocks(self.members_, series, prolonged(series, blocks), out_of_fold=True)
             ends = [block.end - block.begin for group in blocks[: len(self.members_)] for block in group]
             found = [run.first_steps(end) for run, end in zip(runs, ends, strict=True)]
-            rules = [Calibration.fit(each, OUT_OF_FOLD) for each in (found, runs)]
+            rules = [Calibration.fit(each) for each in (found, runs)]
             self.calibration_ = rules[0].at_least(rules[1])
             found = calibrated_out_of_fold(found)
         else:

@@ -11,7 +11,7 @@ from prodssm.data.batching import LEAD
 from prodssm.data.folds import Block
 from prodssm.data.series import Series, part_of
 from prodssm.data.splitting import Split
-from prodssm.estimators.calibration import OUT_OF_FOLD, Calibration
+from prodssm.estimators.calibration import Calibration
 from prodssm.estimators.held_out import BlockForecast
 from prodssm.scoring.metrics import coverage, crps, nll, rmse
 from prodssm.training.subspace import LinearModel, identify
@@ -113,7 +113,7 @@ def calibrated_out_of_fold(forecasts: Sequence[BlockForecast]) -> list[BlockFore
         return list(forecasts)
     found = []
     for fold in folds:
-        rule = Calibration.fit([each for each in forecasts if each.fold != fold], OUT_OF_FOLD)
+        rule = Calibration.fit([each for each in forecasts if each.fold != fold])
         found += [rule.calibrated(each) for each in forecasts if each.fold == fold]
     return found
 

@@ -9,7 +9,7 @@ from small_models import fit_untrained, wave
 import prodssm as ps
 from prodssm.data.folds import Block
 from prodssm.estimators.calibration import LARGEST_FACTOR, SHRINKAGE, Calibration
-from prodssm.estimators.held_out import BlockForecast, _out_of_fold
+from prodssm.estimators.held_out import DISAGREEMENT, BlockForecast, _out_of_fold
 
 
 def forecasts(blocks, steps, width, seed=0, outputs=2):
@@ -65,8 +65,8 @@ def test_disagreement_is_not_counted_twice():
         widths.append(own.var(axis=0, ddof=1))
     factors = Calibration.fit(given).at([1.0])
     assert np.abs(4 * factors**2 - 1).max() < 0.1
-    # Cautious: the error of the mean of four is 1 + 3 / 4, the calibrated variance 1 + 3.
-    assert np.mean(np.square(errors)) < 4 * factors.mean() ** 2 + np.mean(widths) < 4.2
+    # Cautious: here, where the parts of their own are independent, the error of the mean of four is 1 + 3 / 4.
+    assert np.mean(np.square(errors)) < 4 * factors.mean() ** 2 + DISAGREEMENT * np.mean(widths) < 1.05 * (1 + 3 * DISAGREEMENT)
 
 
 def test_forecasts_keep_their_means_and_say_that_they_are_calibrated(ensemble):
@@ -77,7 +77,7 @@ def test_forecasts_keep_their_means_and_say_that_they_are_calibrated(ensemble):
     assert found.calibrated
     assert (found.mean == plain.mean).all()
     means, variances = (np.stack([part(each) for each in plain.members]) for part in (lambda m: m.mean, lambda m: m.std**2))
-    assert np.allclose(found.std**2, factors**2 * variances.mean(axis=0) + means.var(axis=0, ddof=1), rtol=1e-5)
+    assert np.allclose(found.std**2, factors**2 * variances.mean(axis=0) + DISAGREEMENT * means.var(axis=0, ddof=1), rtol=1e-5)
     parts = found.decompose()
     assert np.allclose(parts.epistemic + parts.aleatoric + parts.measurement, found.std**2, rtol=1e-5)
     assert (pickle.loads(pickle.dumps(found)).std == found.std).all()
