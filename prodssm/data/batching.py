@@ -12,6 +12,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from prodssm._compilation import pad
 from prodssm.data.folds import Block
+from prodssm.data.folds import context as share_known
 from prodssm.data.series import Record, Series, Values, part_of, stack_records
 
 LEAD = 100  # observations before a held-out block that are filtered
@@ -79,6 +80,23 @@ class SeriesBatch(eqx.Module):
         whole = cls.stack(parts, known.tolist(), room=room)
         known = pad(known, len(whole.scored))
         return replace(whole, given=np.arange(whole.scored.shape[1])[None, :] < known[:, None])
+
+    def in_free_run(self, context: int | None) -> "SeriesBatch":
+        """The batch whose scored observations are predicted in a free run from those before the first of them.
+
+        Args:
+            context: Observations that are known of a series of which all are scored; None for a share of it.
+        """
+        if self.given is not None:
+            return self
+        assert self.record.length is not None
+        lengths, at = np.asarray(self.record.length), np.arange(self.scored.shape[1])[None, :]
+        first = np.argmax(np.asarray(self.scored) > 0, axis=1)
+        begin = np.array([share_known(n) if context is None else context for n in lengths.tolist()])
+        begin = np.where(first > 1, first, np.minimum(begin, np.maximum(lengths - 1, 1)))
+        scored = np.asarray(self.scored) * (at >= begin[:, None])
+        observed = (np.isfinite(np.asarray(self.record.y)) * scored[:, :, None]).sum(dtype=float)
+        return replace(self, scored=scored, observed=np.asarray(observed, scored.dtype), given=at < begin[:, None])
 
     @property
     def longest(self) -> int:

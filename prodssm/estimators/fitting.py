@@ -68,6 +68,8 @@ class MemberFit:
             found = Split.by_slice(series, validation_data)
         else:
             found = Split.by_series(series, [self.scaling.transform_series(each) for each in validation_data])
+        if self.recipe.scores_free_runs and found.validation is not None:
+            found = found._replace(validation=found.validation.in_free_run(self.recipe.context))
         require_scored(found.training, found.validation, self.recipe)
         return found
 

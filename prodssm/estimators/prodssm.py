@@ -2,6 +2,8 @@
 
 import os
 from collections.abc import Callable, Sequence
+from copy import copy
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -16,7 +18,7 @@ from prodssm.estimators.fitted import FittedModel
 from prodssm.estimators.learning import Learning, require_no_target
 from prodssm.estimators.results import Prediction, Transition, output_names
 from prodssm.estimators.streaming import Streaming
-from prodssm.methods.base import Method
+from prodssm.methods.base import Method, require_weight_mode
 from prodssm.models.filtering import Beliefs, filter_states
 from prodssm.models.likelihoods.base import Likelihood
 from prodssm.models.smoothing import smooth_states
@@ -196,6 +198,16 @@ class ProDSSM(Streaming, Learning):
         if len(series) < steps + 2:
             raise ValueError(f"data must have at least {steps + 2} observations for {steps} steps, got {len(series)}")
         return self.members_[0].check(self.scaling_.transform_series(series), steps, samples)
+
+    def with_method(self, method: str | Method) -> "ProDSSM":
+        """The same fitted model with answers by another method, such as `Unscented()` or more particles."""
+        self._require_fit()
+        same = copy(self)
+        same.method = method
+        found = same._checked_method()
+        require_weight_mode(self.weights, found)
+        same.members_ = tuple(replace(each, method=found.seeded(jr.key(each.seed))) for each in self.members_)
+        return same
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted model to one safetensors file, see `prodssm.load`."""

@@ -2,13 +2,13 @@
 
 import os
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from copy import copy
 from dataclasses import replace
 from functools import partial, reduce
 from typing import Any
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
@@ -37,7 +37,7 @@ from prodssm.estimators.selection import (
 from prodssm.methods.base import Method, require_weight_mode
 from prodssm.methods.moments import Moments
 from prodssm.models.likelihoods.base import Likelihood
-from prodssm.models.regression import ROWS_PER_CHUNK, LayerStack, predict_rows
+from prodssm.models.regression import LayerStack, in_chunks, predict_rows
 from prodssm.models.state_space import StateSpaceModel
 from prodssm.networks.activations import find_activation
 from prodssm.training.fourier_start import with_features
@@ -305,15 +305,24 @@ class DeepStochasticRegressor(RegressorMixin, NestedParameters):
             raise ValueError(f"y must have {size} targets like that of fit, got {targets.shape[1]}")
         with np.errstate(over="ignore"):  # an overflowing target has zero density
             standard = self._y_scaling.transform(targets).astype(self.ssms_[0].dtype)
-        each = [_in_chunks(gaussian_log_probs, mean, cov, standard) for mean, cov in zip(*self._beliefs(X), strict=True)]
+        each = [in_chunks(gaussian_log_probs, mean, cov, standard) for mean, cov in zip(*self._beliefs(X), strict=True)]
         return mixture_log_prob(np.stack(each)) - np.log(self._y_scaling.scale).sum()
+
+    def with_method(self, method: str | Method) -> "DeepStochasticRegressor":
+        """The same fitted model with predictions by another method, such as more particles or a higher order."""
+        check_is_fitted(self)
+        same = copy(self)
+        same.method = method
+        require_weight_mode(self.weights, same._checked_method())
+        same._stack = LayerStack(self._stack.steps, same._checked_method())
+        return same
 
     def _beliefs(self, X: Float[np.ndarray, "n x"]) -> tuple[Float[np.ndarray, "m n y"], Float[np.ndarray, "m n y y"]]:
         """Means and covariances of each member in standardised units."""
         with np.errstate(over="ignore"):  # found below
             x = self._x_scaling.transform(X).astype(self.ssms_[0].dtype)
         rule = partial(predict_rows, stack=self._stack, key=self._key(2))
-        found = [_in_chunks(lambda rows, ssm=ssm: rule(ssm, x=rows), x) for ssm in self.ssms_]
+        found = [in_chunks(lambda rows, ssm=ssm: rule(ssm, x=rows), x) for ssm in self.ssms_]
         mean, cov = (np.stack([member[part] for member in found]) for part in (0, 1))
         if not (np.isfinite(mean).all() and np.isfinite(cov).all()):
             raise FloatingPointError(
@@ -331,16 +340,6 @@ class DeepStochasticRegressor(RegressorMixin, NestedParameters):
 
         check_is_fitted(self)
         save_regressor(self, path)
-
-
-def _in_chunks(function: Callable[..., Any], *columns: np.ndarray) -> Any:
-    """A function of rows in chunks of equal length, so that another number of rows triggers no recompilation."""
-    count, dtype = len(columns[0]), columns[-1].dtype
-    room = -count % ROWS_PER_CHUNK
-    full = [np.pad(each.astype(dtype), ((0, room), *((0, 0),) * (each.ndim - 1)), mode="edge") for each in columns]
-    starts = range(0, count, ROWS_PER_CHUNK)
-    found = [function(*(each[n : n + ROWS_PER_CHUNK] for each in full)) for n in starts]
-    return jax.tree.map(lambda *parts: np.concatenate([np.asarray(part, float) for part in parts])[:count], *found)
 
 
 def _targets(y: Any) -> Float[np.ndarray, "n y"]:

@@ -15,7 +15,7 @@ ROWS_RECIPE = replace(SERIES_RECIPE, prior_weight="auto", batch=32, validation=0
 FEW_ROWS_RECIPE = replace(ROWS_RECIPE, batch="all", learning_rate=0.005, prior_weight=0.1)
 FEW_ROWS_ITERATIONS = 300
 SERIES_ONLY = ("warm_up", "variance_rate", "objective", "horizons", "stride", "window", "validation_horizons")
-SERIES_ONLY += ("calibrate", "linear_start", "free_run")
+SERIES_ONLY += ("calibrate", "linear_start", "free_run", "context", "validation_score")
 
 
 def require_rows_recipe(recipe: Any) -> None:

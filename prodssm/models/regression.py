@@ -10,6 +10,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
+import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from prodssm._compilation import compiled, scan
@@ -134,3 +135,13 @@ def _over_rows(model: StateSpaceModel, stack: LayerStack, one: Callable[..., Any
     if model.weights == "global" and not isinstance(stack.method, Sampled):
         return jax.lax.map(lambda row: one(*row), rows, batch_size=CARRIED_ROWS_PER_CHUNK)
     return jax.vmap(one)(*rows)
+
+
+def in_chunks(function: Callable[..., Any], *columns: np.ndarray) -> Any:
+    """A function of rows in chunks of equal length, so that another number of rows triggers no recompilation."""
+    count, dtype = len(columns[0]), columns[-1].dtype
+    room = -count % ROWS_PER_CHUNK
+    full = [np.pad(each.astype(dtype), ((0, room), *((0, 0),) * (each.ndim - 1)), mode="edge") for each in columns]
+    starts = range(0, count, ROWS_PER_CHUNK)
+    found = [function(*(each[n : n + ROWS_PER_CHUNK] for each in full)) for n in starts]
+    return jax.tree.map(lambda *parts: np.concatenate([np.asarray(part, float) for part in parts])[:count], *found)

@@ -15,6 +15,7 @@ from prodssm.data.folds import context
 from prodssm.data.series import Record, Values
 from prodssm.methods.base import Method
 from prodssm.models.filtering import Recursion
+from prodssm.models.free_run import free_run
 from prodssm.models.state_space import StateSpaceModel
 from prodssm.networks.layers import Linear
 from prodssm.networks.network import Network
@@ -54,11 +55,13 @@ class Objective(NamedTuple):
         score: "evidence"; "bound" for its lower bound (the paper's appendix); or "free_run", the marginal densities of all
             observations after a context, without conditioning on them. A free run has no horizons.
         stride: Forecasts start at every `stride`-th observation. It does not matter for `(1,)`.
+        context: Observations that a free run is conditioned on; None for what `prodssm.data.folds.context` says.
     """
 
     horizons: tuple[int, ...] = (1,)
     score: str = "evidence"
     stride: int = 1
+    context: int | None = None
 
     @property
     def is_filter_evidence(self) -> bool:
@@ -74,7 +77,7 @@ class Objective(NamedTuple):
         if self.is_filter_evidence:
             return recursion.scan(record)[1][2].at[0].set(0.0), self.forecast_counts(length)
         if self.score == "free_run":
-            given = np.arange(length) < context(length)
+            given = np.arange(length) < self.known(length)
             return jnp.where(given, 0.0, recursion.scan(record, given=given)[1][2]), self.forecast_counts(length)
         starts = self.starts(length)
         filtered = jax.tree.map(lambda leaf: leaf[starts], recursion.scan(record, keep_channels=True)[1][0])
@@ -86,6 +89,10 @@ class Objective(NamedTuple):
             total = total.at[starts[reached] + h].add(scores[reached, h - 1])
         return total, self.forecast_counts(length)
 
+    def known(self, length: int) -> int:
+        """How many observations of a record a free run is conditioned on."""
+        return context(length) if self.context is None else self.context
+
     def starts(self, length: int) -> Int[np.ndarray, " starts"]:
         """Time steps at which forecasts start."""
         return np.arange(0, length, self.stride)
@@ -95,7 +102,7 @@ class Objective(NamedTuple):
         if self.is_filter_evidence:
             return np.minimum(np.arange(length), 1.0)
         if self.score == "free_run":
-            return (np.arange(length) >= context(length)).astype(float)
+            return (np.arange(length) >= self.known(length)).astype(float)
         count = np.zeros(length)
         for h in self.horizons:
             count[(at := self.starts(length) + h)[at < length]] += 1
@@ -168,3 +175,19 @@ def mean_log_score(
     scores = jax.vmap(log_scores)(batch)
     values = (~jnp.isnan(batch.y)).sum(axis=-1, dtype=scored.dtype) * scored * jnp.asarray(counts[0], scored.dtype)[None, :]
     return (scores * scored).sum() / jnp.maximum(values.sum(), 1.0)
+
+
+def mean_squared_error(
+    model: StateSpaceModel,
+    batch: Record,
+    scored: Float[Values, "batch time"],
+    given: Bool[Values, "batch time"],
+    *,
+    method: Method,
+) -> Float[Array, ""]:
+    """The mean squared error of free runs over a batch, per observed value; arguments as for `mean_log_score`."""
+    recursion = Recursion(model, method)
+    mean = jax.vmap(lambda record, known: free_run(recursion, record, known)[0])(batch, jnp.asarray(given))
+    seen = ~jnp.isnan(batch.y) & (jnp.asarray(scored)[:, :, None] > 0)
+    square = jnp.where(seen, (jnp.where(seen, batch.y, 0.0) - mean) ** 2, 0.0)
+    return square.sum() / jnp.maximum(seen.sum(dtype=square.dtype), 1.0)

@@ -16,6 +16,7 @@ from prodssm.data.series import Values
 from prodssm.training.objectives import OBJECTIVES, Objective
 
 SCHEDULES = ("constant", "cosine")
+VALIDATION_SCORES = ("density", "squared_error")
 FINAL_RATE = 0.01  # of the learning rate, where a cosine schedule ends
 FREE_RUN_RATE = 0.3  # of the learning rate, likewise
 FREE_RUN_WARM_UP = 0.2  # of the iterations
@@ -38,12 +39,15 @@ class Recipe:
         prior_weight: Weight of the hyper-prior; 1 in the paper. "auto" (regressor): chosen on validation data.
         objective: "evidence", "bound" for the evidence lower bound, or "free_run" for densities of all observations after a
             context that alone is conditioned on; a free run starts badly from random weights.
+        context: Observations at the beginning of a series or window that a free run is conditioned on; None: a quarter of its
+            time steps, 50 at most.
         horizons: Steps ahead at which observations are predicted, with equal weight; (1,) is the filter's evidence.
         stride: With longer horizons, forecasts start at every `stride`-th observation.
         batch: Series, windows or rows per step, or "all".
         window: Length of the windows that are drawn from series, or "all" for whole series.
         validation: Fraction of the data held out for early stopping.
         validation_horizons: Horizons of the validation score; those of training if None.
+        validation_score: "density", or "squared_error" of standardised outputs. With `free_run` either is that of a free run.
         patience: Iterations without improvement on the validation data after which to stop.
         calibrate: Whether the validation data also rescale a constant process noise.
         linear_start: With a linear emission, whether to initialise with the linear model of subspace identification.
@@ -61,12 +65,14 @@ class Recipe:
     clip: float | None = None
     prior_weight: float | str | None = None
     objective: str | None = None
+    context: int | None = None
     horizons: tuple[int, ...] | None = None
     stride: int | None = None
     batch: int | str | None = None
     window: int | str | None = None
     validation: float | None = None
     validation_horizons: tuple[int, ...] | None = None
+    validation_score: str | None = None
     patience: int | None = None
     calibrate: bool | None = None
     linear_start: bool | None = None
@@ -90,6 +96,10 @@ class Recipe:
             require_integer(name, getattr(self, name), least=1)
         for name in ("free_run", "fine_tune"):
             require_integer(name, getattr(self, name), least=0)
+        if self.context is not None:
+            require_integer("context", self.context, least=1)
+        if self.validation_score == "squared_error" and not self.scores_free_runs:
+            raise ValueError("validation_score='squared_error' is that of a free run: give free_run, or objective='free_run'")
         for name in ("learning_rate", "clip", "variance_rate"):
             require_number(name, getattr(self, name))
             if getattr(self, name) <= 0:
@@ -103,7 +113,8 @@ class Recipe:
                 raise ValueError(f"prior_weight must not be negative, got {self.prior_weight}")
         _require_fraction("warm_up", self.warm_up or 0.0, inclusive=True)
         _require_fraction("validation", self.validation)
-        for name, words in (("schedule", SCHEDULES), ("objective", OBJECTIVES)):
+        words_of = {"schedule": SCHEDULES, "objective": OBJECTIVES, "validation_score": VALIDATION_SCORES}
+        for name, words in words_of.items():
             if getattr(self, name) not in words:
                 raise ValueError(f"{name} must be one of {', '.join(words)}; got {getattr(self, name)!r}")
         for name, least in (("batch", 1), ("window", 2)):
@@ -127,7 +138,12 @@ class Recipe:
     @property
     def training_objective(self) -> Objective:
         """What is maximised besides the hyper-prior."""
-        return Objective(self.horizons, self.objective, self.stride)  # type: ignore[arg-type]
+        return Objective(self.horizons, self.objective, self.stride, self.context)  # type: ignore[arg-type]
+
+    @property
+    def scores_free_runs(self) -> bool:
+        """Whether validation data are scored in free runs."""
+        return bool(self.free_run) or self.objective == "free_run"
 
     @property
     def validation_objective(self) -> Objective:
@@ -162,7 +178,8 @@ class Recipe:
 
     def compiled(self) -> "Recipe":
         """The settings that a compiled chunk of iterations depends on, besides its arrays."""
-        names = "schedule", "objective", "horizons", "stride", "batch", "window", "validation_horizons", "calibrate"
+        names = "schedule", "objective", "context", "horizons", "stride", "batch", "window", "calibrate"
+        names += "validation_horizons", "validation_score"
         return Recipe(**{name: getattr(self, name) for name in names})
 
 
@@ -223,6 +240,7 @@ SERIES_RECIPE = Recipe(
     batch="all",
     window="all",
     validation=0.0,
+    validation_score="density",
     patience=200,
     calibrate=True,
     linear_start=True,

@@ -18,7 +18,7 @@ from prodssm.models.state_space import StateSpaceModel
 from prodssm.training.checkpoints import describe_method, describe_model
 from prodssm.training.history import History
 from prodssm.training.loop import Task, latest_score, maximise
-from prodssm.training.objectives import mean_log_score, model_hyper_prior
+from prodssm.training.objectives import mean_log_score, mean_squared_error, model_hyper_prior
 from prodssm.training.recipe import SERIES_RECIPE, Pace, Recipe
 from prodssm.training.stability import is_stable, stabilised
 
@@ -131,9 +131,12 @@ class SeriesTask(Task):
         return with_noise(changes[best]), scores[best]
 
     def validation_score(self, learned: Any) -> Float[Array, ""]:
-        """Mean log score of the validation data."""
+        """Mean log score of the validation data, or minus their mean squared error."""
         model, held_out = self.model(learned), self.validation
         assert held_out is not None
+        if self.recipe.validation_score == "squared_error":
+            assert held_out.given is not None
+            return -mean_squared_error(model, held_out.record, held_out.scored, held_out.given, method=self.method)
         objective = self.recipe.validation_objective
         return mean_log_score(objective, model, held_out.record, held_out.scored, held_out.given, method=self.method)
 

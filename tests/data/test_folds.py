@@ -38,6 +38,20 @@ def test_of_many_series_whole_ones_are_held_out_after_a_context():
     assert all(block == Block(block.series, context(40), 40) for blocks in found for block in blocks)
 
 
+def test_validation_data_are_scored_in_a_free_run_from_what_precedes_them():
+    data = series(200, 30)
+    behind = Split.by_slice(data, slice(20, 25)).validation.in_free_run(None)
+    assert (behind.given.sum(axis=1)[:2] == 20).all()
+    assert behind.observed == 10
+    whole = Split.by_series(data, data).validation
+    for context_size, known in ((None, [context(200), context(30)]), (3, [3, 3]), (100, [100, 29])):
+        found = whole.in_free_run(context_size)
+        assert found.given.sum(axis=1)[:2].tolist() == known
+        assert found.scored.sum(axis=1)[:2].tolist() == [200 - known[0], 30 - known[1]]
+        assert not (found.given * found.scored).any()
+        assert found.in_free_run(7) is found
+
+
 def test_a_split_hides_blocks_from_training_and_scores_them_in_a_free_run():
     data = series(200, 300)
     blocks = [Block(0, 150, 160), Block(1, 50, 80)]

@@ -312,6 +312,7 @@ def test_the_method_decides_the_answer(local_model):
     series = local_model.scaling_.transform_series(ps.Series(wave()))
     direct = ps.forecast(local_model.ssm_, series, 12, "linearised")
     assert close(linearised.mean, local_model.scaling_.y.inverse(direct.mean))
+    assert same(local_model.with_method("linearised").forecast(wave(), 12).mean, linearised.mean)
 
 
 def test_outputs_are_named_by_number_without_a_frame(rich_model):

@@ -181,9 +181,11 @@ def test_layers_with_hidden_units_learn():
 
 @pytest.mark.parametrize("method", ["linearised", "cubature", "unscented"])
 def test_every_method_predicts_a_linear_model_the_same(method):
-    first = fit_untrained_regressor(X, y, weights="point").predict(X, return_std=True)
+    usual = fit_untrained_regressor(X, y, weights="point")
+    first = usual.predict(X, return_std=True)
     found = fit_untrained_regressor(X, y, weights="point", method=method).predict(X, return_std=True)
     assert np.allclose(found, first, rtol=1e-3 if np.finfo(float).bits == 32 else 1e-5, atol=1e-3)
+    assert np.array_equal(usual.with_method(method).predict(X, return_std=True), found)
 
 
 def test_global_weights_are_trained_as_local_ones_first_and_then_fine_tuned(tmp_path):
@@ -363,6 +365,8 @@ SERIES_ONLY = {
     "calibrate": True,
     "linear_start": True,
     "free_run": 0,
+    "context": 3,
+    "validation_score": "density",
 }
 
 

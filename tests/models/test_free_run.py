@@ -10,6 +10,7 @@ from prodssm.data.batching import SeriesBatch
 from prodssm.data.folds import Block
 from prodssm.models.filtering import Recursion
 from prodssm.models.free_run import free_runs
+from prodssm.training.objectives import mean_squared_error
 
 
 @pytest.mark.parametrize("controls", [False, True])
@@ -30,6 +31,7 @@ def test_free_runs_equal_forecasts(controls):
     blocks = [Block(0, 12, 20), Block(1, 9, 14)]
     batch = SeriesBatch.of_blocks(series, blocks)
     mean, cov = free_runs(Recursion(model, ps.Moments()), batch.record, batch.given)
+    squares = []
     for row, block in enumerate(blocks):
         whole = series[block.series]
         past = ps.Series(whole.y[: block.begin], None if whole.u is None else whole.u[: block.begin])
@@ -37,3 +39,6 @@ def test_free_runs_equal_forecasts(controls):
         ahead = ps.forecast(model, past, block.end - block.begin, u=u)
         assert close(np.asarray(mean)[row, block.begin : block.end], ahead.mean)
         assert close(np.asarray(cov)[row, block.begin : block.end], ahead.cov)
+        squares.append(np.square(np.asarray(ahead.mean) - whole.y[block.begin : block.end]))
+    error = mean_squared_error(model, batch.record, batch.scored, batch.given, method=ps.Moments())
+    assert close(error, np.concatenate(squares).mean())

@@ -167,6 +167,9 @@ def test_a_given_variance_is_not_learned_unless_asked_for():
     assert len(jax.tree.leaves(eqx.filter(learned, learned.trainable()))) == 1
     assert close(given.variance, [0.3, 0.05])  # no floor beneath what is known
     assert close(ps.GaussianLikelihood([0.3], floor=0.1, learned=True).variance, [0.4])
+    assert close(ps.GaussianLikelihood([0.3, 0.3], floor=[0.1, 0.0], learned=True).variance, [0.4, 0.3])
+    with pytest.raises(ValueError, match="floor of the measurement noise must be one number or 3, got 2"):
+        ps.GaussianLikelihood(floor=[0.1, 0.2]).for_data(Standardiser(array(np.zeros(3)), array(np.ones(3))))
 
 
 def test_an_unknown_variance_is_known_only_after_it_has_seen_data():
@@ -196,6 +199,7 @@ def test_one_variance_stands_for_all_outputs_in_the_units_of_the_data():
         ({"variance": [np.nan]}, "variance must be finite"),
         ({"variance": "much"}, "variance must be an array of numbers"),
         ({"floor": -1e-3}, "floor must not be negative"),
+        ({"floor": [0.1, -1e-3]}, "floor must not be negative"),
     ],
 )
 def test_bad_variances_are_refused_by_name(arguments, said):

@@ -43,6 +43,15 @@ def test_validation_data_are_scored_at_the_horizons_of_training_unless_others_ar
     assert replace(recipe, validation_horizons=(9,)).validation_objective == Objective((9,), "bound", 2)
 
 
+def test_the_squared_error_of_validation_data_is_that_of_a_free_run():
+    recipe = Recipe(validation_score="squared_error")
+    with pytest.raises(ValueError, match="validation_score='squared_error' is that of a free run: give free_run"):
+        recipe.filled(SERIES_RECIPE)
+    assert replace(recipe, free_run=10).filled(SERIES_RECIPE).scores_free_runs
+    assert replace(recipe, objective="free_run", context=3).filled(SERIES_RECIPE).training_objective.known(100) == 3
+    assert Objective(score="free_run").known(100) == 25
+
+
 def test_global_weights_are_trained_as_local_ones_first_and_then_fine_tuned():
     recipe = replace(RECIPE, fine_tune=10, learning_rate=0.5)
     assert stages("local", recipe) == [("local", recipe)]

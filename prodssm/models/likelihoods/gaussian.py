@@ -24,24 +24,26 @@ class GaussianLikelihood(Likelihood):
     Args:
         variance: Variance of the measurement noise, one number or one per output, in the units of the data squared; it is then
             known and not learned. `None` learns it.
-        floor: Smallest variance that is learned, as a fraction of the variance of an output.
+        floor: Smallest variance that is learned, as a fraction of the variance of an output; one number or one per output.
         learned: Whether training changes a given variance.
     """
 
     log_variance: Float[Array, " y"] | None
     scalar: bool = eqx.field(static=True)
-    floor: float = eqx.field(static=True)
+    floor: float | tuple[float, ...] = eqx.field(static=True)
     learned: bool = eqx.field(static=True)
     positive: bool = eqx.field(static=True)  # whether every variance is known to be positive
 
-    def __init__(self, variance: Any = None, floor: float = DEFAULT_FLOOR, learned: bool | None = None):
+    def __init__(self, variance: Any = None, floor: Any = DEFAULT_FLOOR, learned: bool | None = None):
         """Check the values and store what is learned without bounds."""
-        require_number("floor", floor)
+        if np.ndim(floor) == 0:
+            require_number("floor", floor)
         require_variances("floor", floor)
-        self.floor, self.scalar = float(floor), variance is not None and np.ndim(variance) == 0
+        self.floor = float(floor) if np.ndim(floor) == 0 else tuple(np.asarray(floor, float).tolist())
+        self.scalar = variance is not None and np.ndim(variance) == 0
         self.learned = variance is None if learned is None else bool(learned)
         self.log_variance = None
-        self.positive = self.learned and self.floor > 0
+        self.positive = self.learned and bool((np.asarray(self.floor) > 0).all())
         if variance is not None:
             values = jnp.atleast_1d(as_array("variance", variance, ndim=np.ndim(variance)))
             if values.ndim != 1:
@@ -79,11 +81,14 @@ class GaussianLikelihood(Likelihood):
 
     @property
     def _variance(self) -> Float[Array, " y"]:
-        return (self.floor if self.learned else 0.0) + jnp.exp(self._log_variance)
+        learned = jnp.exp(self._log_variance)
+        return learned + jnp.asarray(self.floor, learned.dtype) if self.learned else learned
 
     def for_data(self, scaling: Standardiser) -> "GaussianLikelihood":
         """The likelihood in standardised units; a learned variance starts at a tenth of an output's."""
         size, dtype = scaling.scale.size, scaling.scale.dtype
+        if np.ndim(self.floor) and np.size(self.floor) != size:
+            raise ValueError(f"the floor of the measurement noise must be one number or {size}, got {np.size(self.floor)}")
         if self.log_variance is None:
             return GaussianLikelihood(jnp.full(size, INITIAL_VARIANCE, dtype), self.floor, learned=True)
         given = np.exp(np.asarray(self.log_variance, float))
@@ -96,7 +101,8 @@ class GaussianLikelihood(Likelihood):
         """The likelihood with a learned variance that starts at this one."""
         if not self.learned:
             return self
-        log_variance = np.log(np.maximum(variance - self.floor, self.floor))
+        floor = np.asarray(self.floor)
+        log_variance = np.log(np.maximum(variance - floor, floor))
         return eqx.tree_at(lambda noise: noise.log_variance, self, jnp.asarray(log_variance, self._log_variance.dtype))
 
     def trainable(self) -> Any:
