@@ -1,4 +1,7 @@
-"""Fixed models answer as they always did: golden.npz was written before the package was rebuilt (golden/cases.py)."""
+"""Fixed models answer as they always did: golden.npz was written before the package was rebuilt (golden/cases.py).
+
+Fits with a linear emission were written again when a linear part came to stand beside the network.
+"""
 
 import jax
 import numpy as np
