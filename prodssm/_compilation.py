@@ -20,6 +20,8 @@ import numpy as np
 from threadpoolctl import ThreadpoolController
 
 QUICK = 0.2  # seconds of a call that need not be interruptible
+# Batched solves that XLA:CPU runs at the same time can wait for each other's threads forever (scripts/xla_deadlock.py).
+ONE_AT_A_TIME: dict[str, Any] = {"xla_cpu_scheduler_type": "CPU_SCHEDULER_TYPE_MEMORY_OPTIMIZED"}
 MOST_PROGRAMS = 32
 """Compiled programs of this library that are kept, the least recently used one is released first; see `keep_programs`."""
 
@@ -144,9 +146,21 @@ class _Compiled(Generic[Answer]):
                 return answer.split(self.function(*args, **kwargs))
 
             # Ahead of time: a program that belongs to nobody but this cache is released with its entry.
-            found = compile_(jax.jit(run).lower(_arrays(leaves))), answer
+            found = compile_(jax.jit(run, compiler_options=_options()).lower(_arrays(leaves))), answer
             _programs.add(key, found)
         return found
+
+
+@cache
+def _options() -> dict[str, Any] | None:
+    """Options of the compiler, as far as it knows them."""
+    if jax.default_backend() != "cpu":
+        return None
+    try:
+        jax.jit(lambda: 0, compiler_options=ONE_AT_A_TIME).lower().compile()
+    except jax.errors.JaxRuntimeError:  # an older compiler, which has no such option
+        return None
+    return ONE_AT_A_TIME
 
 
 class _Split:

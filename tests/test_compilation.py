@@ -313,3 +313,21 @@ def test_a_scan_of_any_length_equals_a_loop(length):
     assert nothing is None
     assert float(last) == carry
     assert np.asarray(found).tolist() == expected
+
+
+# ---------------------------------------------------------------- one operation at a time
+
+WIDE = """
+import numpy as np, prodssm as ps
+y = list(np.random.default_rng(0).normal(size=(16, 20, 50)))
+shape = {"latent_dim": 6, "hidden": (30, 30), "emission": (30, 30), "residual": True, "n_estimators": 1}
+recipe = ps.Recipe(iterations=50, objective="free_run", context=3)
+ps.ProDSSM(**shape, method=ps.Moments(order=2), recipe=recipe, progress=False).fit(y)
+"""
+
+
+@pytest.mark.slow
+def test_wide_data_do_not_wait_for_themselves_forever():
+    """Compiled as usual, this program hangs on two cores (scripts/xla_deadlock.py)."""
+    found = subprocess.run([sys.executable, "-W", "ignore", "-c", WIDE], capture_output=True, text=True, timeout=600)
+    assert found.returncode == 0, found.stderr
