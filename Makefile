@@ -8,7 +8,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Rooms whose numbers depend on the precision.
 NUMERICS := tests/beliefs tests/networks tests/methods tests/data tests/models
 
-.PHONY: demo test test-all bench experiments cases clean
+.PHONY: demo test test-all bench experiments results cases clean
 
 .venv/made:
 	$(PYTHON) -m venv .venv
@@ -81,7 +81,13 @@ bench: .venv/bench
 
 # Resumable: rows that are in experiments/results already are not made again.
 experiments: .venv/demo
-	for name in recipe kink filtering defaults small_regression sysid uci; do $(BIN)/python experiments/$$name.py || exit 1; done
+	for name in recipe kink filtering mocap uci defaults small_regression sysid runtime; do \
+		$(BIN)/python experiments/$$name.py --jobs 2 || exit 1; \
+	done
+
+# Every table and figure of the pages in docs, from the rows that are there.
+results: .venv/demo
+	$(BIN)/python experiments/figures.py
 	$(BIN)/python scripts/result_tables.py
 
 cases: .venv/test

@@ -1,48 +1,103 @@
-"""What all experiments share: a frozen spec per row, rows that are appended once and never lost, provenance, and tables."""
+"""What all experiments share: a frozen spec per row, rows that are appended once and never lost, provenance, and tables.
+
+An experiment is a module with
+
+    NAME        of its CSV file in results/
+    SPECS       frozen data classes, one per row; their fields are the key of a row
+    run         makes the row of a spec; it begins with the fields of the spec
+    QUICK       a smoke run: specs with settings for `run`
+    tables      the tables of the pages in docs, by name
+
+and is run by `python experiments/kink.py`. Rows that are there are not made again: an interrupted run resumes. Jobs go through
+joblib: `--jobs 2` makes two rows at a time, `--backend dask` on a Dask cluster (of DASK_SCHEDULER_ADDRESS, else a local one),
+`--backend ray` on a Ray cluster. `--only weights=local --only r=0.8` chooses rows.
+"""
 
 import argparse
 import csv
+import importlib
+import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import joblib
 import numpy as np
 
 RESULTS = Path(__file__).parent / "results"
+BACKENDS = ("loky", "threading", "dask", "ray")
+
+Call = tuple[Any, dict[str, Any]]
+"""A spec, and settings for `run`."""
 
 
-def main(
-    text: str | None,
-    name: str,
-    specs: Sequence[Any],
-    run: Callable[[Any], dict[str, Any]],
-    quick: Callable[[], Any],
-    tables: Callable[[], dict[str, str]],
-) -> None:
-    """Run the specs whose rows are missing, then print the tables.
+def main(file: str) -> None:
+    """Run an experiment, given the path of its module: make the rows that are missing, then print its tables."""
+    # By its name, not as __main__: other processes can import it.
+    experiment: Any = importlib.import_module(Path(file).stem)
+    parser = arguments(experiment.__doc__)
+    parser.add_argument("--only", action="append", default=[], metavar="FIELD=VALUE", help="rows of this value; repeatable")
+    options = parser.parse_args()
+    if options.quick:
+        smoke(experiment.run, experiment.QUICK, options)
+        return
+    make_rows(experiment.NAME, experiment.run, chosen(experiment.SPECS, options.only), options)
+    for table in experiment.tables().values():
+        say(table)
 
-    Args:
-        text: What the experiment is.
-        name: Name of the CSV file.
-        specs: Frozen data classes, one per row; their fields are the key of a row.
-        run: Makes the row of a spec; it begins with the fields of the spec.
-        quick: A smoke run of a few iterations that writes nothing.
-        tables: The tables of docs/results.md by name.
-    """
+
+def arguments(text: str | None) -> argparse.ArgumentParser:
+    """The options of all experiments."""
     parser = argparse.ArgumentParser(description=text, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="a smoke run of a few iterations that writes nothing")
-    if parser.parse_args().quick:
-        smoke(quick)
+    parser.add_argument("--jobs", type=int, default=1, help="rows at a time")
+    parser.add_argument("--backend", choices=BACKENDS, default="loky", help="where they are made, see joblib")
+    return parser
+
+
+def chosen(specs: Sequence[Any], only: Sequence[str]) -> list[Any]:
+    """The specs with these values, each written FIELD=VALUE."""
+    wanted = [part.split("=", 1) for part in only]
+    for field, *value in wanted:
+        if not value or field not in asdict(specs[0]):
+            raise SystemExit(f"--only takes FIELD=VALUE with a field of {', '.join(asdict(specs[0]))}, got {field}")
+    return [spec for spec in specs if all(str(getattr(spec, field)) == value for field, value in wanted)]
+
+
+def make_rows(name: str, run: Callable[..., dict[str, Any]], specs: Sequence[Any], options: argparse.Namespace) -> None:
+    """Make the rows that are missing, and append each as it is done."""
+    if not specs:
         return
     there = {tuple(row[key] for key in asdict(specs[0])) for row in rows(name)}
-    for spec in specs:
-        if tuple(str(value) for value in asdict(spec).values()) not in there:
-            append(name, run(spec))
-    for table in tables().values():
-        say(table)
+    left = [(spec, {}) for spec in specs if tuple(str(value) for value in asdict(spec).values()) not in there]
+    for row in made(run, left, options):
+        append(name, row)
+
+
+def made(run: Callable[..., Any], calls: Sequence[Call], options: argparse.Namespace) -> Iterator[Any]:
+    """Rows in the order in which they are done."""
+    with cluster(options), joblib.parallel_config(backend=options.backend, n_jobs=options.jobs):
+        tasks = (joblib.delayed(run)(spec, **settings) for spec, settings in calls)
+        yield from joblib.Parallel(return_as="generator_unordered")(tasks)
+
+
+def cluster(options: argparse.Namespace) -> AbstractContextManager[Any]:
+    """The cluster that a backend needs, if any."""
+    if options.backend == "dask":
+        from distributed import Client  # an extra
+
+        address = os.environ.get("DASK_SCHEDULER_ADDRESS")
+        local = {} if address else {"n_workers": options.jobs, "threads_per_worker": 1, "dashboard_address": None}
+        return Client(address, **local)
+    if options.backend == "ray":
+        from ray.util.joblib import register_ray  # an extra
+
+        register_ray()
+    return nullcontext()
 
 
 def commit() -> str:
@@ -81,10 +136,11 @@ def say(what: Any) -> None:
     sys.stdout.flush()
 
 
-def smoke(run: Callable[[], Any]) -> None:
+def smoke(run: Callable[..., Any], calls: Sequence[Call], options: argparse.Namespace) -> None:
     """Print what a few iterations came to, or that the data are not on this machine."""
     try:
-        say(run())
+        for row in made(run, calls, options):
+            say(row)
     except FileNotFoundError as error:
         say(f"skipped: {error}")
 

@@ -8,7 +8,6 @@ and CRPS in standard deviations of the training data, pooled over outputs and se
     python experiments/defaults.py --quick
 """
 
-import argparse
 import time
 import warnings
 from dataclasses import asdict, dataclass
@@ -17,7 +16,6 @@ from typing import Any
 import common
 import numpy as np
 import systems
-from joblib import Parallel, delayed
 from more_systems import MORE
 
 import prodssm as ps
@@ -150,25 +148,20 @@ def table(numbers: tuple[int, ...]) -> str:
 
 def main() -> None:
     """Run the rows that are missing, print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="a smoke run of a few iterations that writes nothing")
+    parser = common.arguments(__doc__)
     parser.add_argument("--report", action="store_true", help="the even systems")
     parser.add_argument("--only", choices=("arx", "prodssm"), help="one of the two models")
-    parser.add_argument("--jobs", type=int, default=1, help="rows at a time")
     options = parser.parse_args()
     if options.quick:
-        common.say([run(Spec(13, 0, model), **extra) for model, extra in (("arx", {}), ("prodssm", SMOKE))])
+        common.smoke(run, QUICK, options)
         return
     numbers = systems.REPORT if options.report else CHOOSE
-    there = {tuple(row[key] for key in ("system", "seed", "model")) for row in common.rows(NAME)}
-    left = [spec for spec in specs(numbers) if tuple(map(str, asdict(spec).values())) not in there]
-    left = [spec for spec in left if options.only in (None, spec.model)]
-    for row in Parallel(n_jobs=options.jobs, return_as="generator_unordered")(delayed(run)(spec) for spec in left):
-        common.append(NAME, row)
+    wanted = [spec for spec in specs(numbers) if options.only in (None, spec.model)]
+    common.make_rows(NAME, run, wanted, options)
     common.say(table(numbers))
 
 
-SMOKE = {"recipe": ps.Recipe(iterations=2)}
+QUICK = [(Spec(13, 0, "arx"), {}), (Spec(13, 0, "prodssm"), {"recipe": ps.Recipe(iterations=2)})]
 
 if __name__ == "__main__":
     main()

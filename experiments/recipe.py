@@ -31,6 +31,7 @@ from prodssm.training.objectives import Objective, log_hyper_prior
 from prodssm.training.recipe import SERIES_RECIPE
 from prodssm.training.series_task import trainable
 
+NAME = "recipe"
 LEVELS = (0.008, 0.08, 0.8)
 LENGTH, POINTS, PROCESS_STD, HIDDEN = 120, 70, 0.05, 50
 
@@ -191,10 +192,12 @@ def tables() -> dict[str, str]:
     for weights, extra in (("local", []), ("global", ["warm_up"])):
         columns = [*extra, "schedule", "learning_rate", "iterations", "prior_weight", "score"]
         columns += [f"median_{r}" for r in LEVELS]
-        rows = sorted((row for row in common.rows("recipe") if row["weights"] == weights), key=lambda row: float(row["score"]))
+        rows = sorted((row for row in common.rows(NAME) if row["weights"] == weights), key=lambda row: float(row["score"]))
         found[f"recipe {weights}"] = common.markdown(columns, [[row[column] for column in columns] for row in rows])
     return found
 
 
+QUICK = [(Spec("local", False, 2, 0.01, "cosine", 0.2, systems=2), {})]
+
 if __name__ == "__main__":
-    common.main(__doc__, "recipe", SPECS, run, lambda: run(Spec("local", False, 2, 0.01, "cosine", 0.2, systems=2)), tables)
+    common.main(__file__)

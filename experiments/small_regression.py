@@ -12,7 +12,6 @@ every fit: `seconds` (wall) and `cpu_seconds` include compilation.
     python experiments/small_regression.py --quick
 """
 
-import argparse
 import time
 import warnings
 from collections.abc import Callable
@@ -164,21 +163,18 @@ MEANS = ("rmse", "nll", "coverage", "seconds", "cpu_seconds")
 
 def main() -> None:
     """Run the rows that are missing, print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="a smoke run of a few iterations that writes nothing")
+    parser = common.arguments(__doc__)
     parser.add_argument("--report", action="store_true", help="the even functions")
     options = parser.parse_args()
     if options.quick:
-        common.say([run(Spec(1, 40, 1, model), **extra) for model, extra in (("gp", {}), ("ours", SMOKE))])
+        common.smoke(run, QUICK, options)
         return
-    there = {tuple(row[key] for key in ("function", "rows", "seed", "model")) for row in common.rows(NAME)}
-    for spec in specs(report=options.report):
-        if tuple(map(str, asdict(spec).values())) not in there:
-            common.append(NAME, run(spec))
+    common.make_rows(NAME, run, specs(report=options.report), options)
     common.say(table(report=options.report))
 
 
 SMOKE = {"n_estimators": 1, "recipe": ps.Recipe(iterations=2, prior_weight=0.3)}
+QUICK = [(Spec(1, 40, 1, "gp"), {}), (Spec(1, 40, 1, "ours"), SMOKE)]
 
 if __name__ == "__main__":
     main()

@@ -23,6 +23,7 @@ from prodssm.baselines.arx import ARX
 from prodssm.beliefs.mixture import mixture_crps, mixture_log_prob, mixture_quantile
 from prodssm.datasets import sysid
 
+NAME = "sysid"
 FILTERED = 50  # samples of the test half that the filter sees
 
 
@@ -81,7 +82,7 @@ def tables() -> dict[str, str]:
     """The table of docs/results.md."""
     body = []
     for name in sysid.NAMES:
-        found = {row["model"]: row for row in common.rows("sysid") if row["data"] == name}
+        found = {row["model"]: row for row in common.rows(NAME) if row["data"] == name}
         if len(found) == 2:
             ours, arx = found["prodssm"], found["arx"]
             cells = [cell for column in ("rmse", "crps", "coverage") for cell in (ours[column], arx[column])]
@@ -90,10 +91,7 @@ def tables() -> dict[str, str]:
     return {"sysid": common.markdown(head, body)}
 
 
-def quick() -> Any:
-    """A smoke run."""
-    return run(Spec("tanks", "prodssm"), recipe=ps.Recipe(iterations=2, free_run=2))
-
+QUICK = [(Spec("tanks", "prodssm"), {"recipe": ps.Recipe(iterations=2, free_run=2)})]
 
 if __name__ == "__main__":
-    common.main(__doc__, "sysid", SPECS, run, quick, tables)
+    common.main(__file__)
