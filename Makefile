@@ -84,6 +84,7 @@ experiments: .venv/demo
 	for name in recipe kink filtering mocap uci defaults small_regression sysid runtime; do \
 		$(BIN)/python experiments/$$name.py --jobs 2 || exit 1; \
 	done
+	for name in defaults small_regression; do $(BIN)/python experiments/$$name.py --report --jobs 2 || exit 1; done
 
 # Every table and figure of the pages in docs, from the rows that are there.
 results: .venv/demo

@@ -26,17 +26,18 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-from jaxtyping import Array, Float, Int, Key, PRNGKeyArray
+from jaxtyping import Array, Float, Key, PRNGKeyArray
 from tqdm.auto import tqdm
 
 from prodssm._compilation import compiled
-from prodssm.baselines.standardised import StandardisedRegressor, hidden_units, in_chunks
+from prodssm.baselines.standardised import StandardisedRegressor, hidden_units
 from prodssm.data.rows import Rows
 from prodssm.data.series import Values
+from prodssm.models.regression import in_chunks
 from prodssm.networks.layers import Linear
 from prodssm.networks.network import Network
 from prodssm.training.history import History
-from prodssm.training.loop import Task, latest_score, maximise
+from prodssm.training.loop import Task, maximise
 from prodssm.training.recipe import Pace, Recipe
 
 RATES = (0.005, 0.01, 0.05, 0.1)
@@ -99,15 +100,6 @@ class DropoutTask(Task):
         penalty = self.prior_weight * self.decay * weight_penalty(learned, self.rate)
         return -0.5 * ((self.rows.y[members] - drawn) ** 2).mean() - penalty
 
-    def evaluate(self, learned: Any, objective: Float[Array, ""], done: Int[Array, ""]) -> tuple[Any, Float[Array, ""]]:
-        """The latest parameters are kept: nothing is stopped early."""
-        return learned, latest_score(objective, done)
-
-    @property
-    def validated(self) -> bool:
-        """Validation rows are not scored during training."""
-        return False
-
     @property
     def identity(self) -> tuple[Sequence[str], tuple[Any, ...]]:
         """Words and arrays that tell this task from another."""
@@ -134,10 +126,10 @@ def _log_probs(
     rate: Float[Array, ""],
     precisions: Float[Array, " k"],
     keys: Key[Array, " s"],
-) -> Float[Array, "k n"]:
+) -> Float[Array, "n k"]:
     """Log density of each target for each precision."""
     drawn = _passes(network, x, rate, keys)
-    return jax.lax.map(lambda precision: log_mean_density(drawn, y, precision), precisions)
+    return jax.lax.map(lambda precision: log_mean_density(drawn, y, precision), precisions).T
 
 
 class DropoutRegressor(StandardisedRegressor):
@@ -210,7 +202,7 @@ class DropoutRegressor(StandardisedRegressor):
     ) -> Float[np.ndarray, " k"]:
         """Mean log density of the last rows after training on the others, for each precision."""
         network, _ = self._train(Rows.padded(x, y, held_out), rate, FIRST_PRECISION, bar)
-        return self._densities(network, x[-held_out:], y[-held_out:, 0], rate, PRECISIONS).mean(axis=1)
+        return self._densities(network, x[-held_out:], y[-held_out:, 0], rate, PRECISIONS).mean(axis=0)
 
     def _train(self, rows: Rows, rate: float, precision: float, bar: tqdm) -> tuple[Network, History]:
         """A network trained on the training rows; all rates have the same start and minibatches."""
@@ -231,9 +223,9 @@ class DropoutRegressor(StandardisedRegressor):
         return in_chunks(lambda x: _mean_outputs(self.network_, x, rate, keys), x)
 
     def _log_densities(self, x: Float[np.ndarray, "n i"], y: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
-        return self._densities(self.network_, x, y, self.rate_, np.array([self._precision]))[0]
+        return self._densities(self.network_, x, y, self.rate_, np.array([self._precision]))[:, 0]
 
-    def _densities(self, network: Network, x: Any, y: Any, rate: float, precisions: Any) -> Float[np.ndarray, "k n"]:
+    def _densities(self, network: Network, x: Any, y: Any, rate: float, precisions: Any) -> Float[np.ndarray, "n k"]:
         """Log densities in standardised units for each precision."""
         at, keys = np.asarray(rate), self._pass_keys()
         return in_chunks(lambda x, y: _log_probs(network, x, y, at, precisions, keys), x, y)

@@ -31,17 +31,18 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import optax
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, PRNGKeyArray
 
 from prodssm._compilation import compiled
-from prodssm.baselines.standardised import StandardisedRegressor, hidden_units, in_chunks
+from prodssm.baselines.standardised import StandardisedRegressor, hidden_units
 from prodssm.beliefs.gaussian import Gaussian
 from prodssm.beliefs.linalg import safe_sqrt
 from prodssm.data.rows import Rows
 from prodssm.data.series import Values
 from prodssm.methods.moments import Moments
+from prodssm.models.regression import in_chunks
 from prodssm.networks.network import Network
-from prodssm.training.loop import Task, latest_score, maximise
+from prodssm.training.loop import Task, maximise
 from prodssm.training.recipe import Pace, Recipe
 
 ALPHA, BETA = 4.4798, 10.0  # of the hyper-prior
@@ -145,15 +146,6 @@ class BoundTask(Task):
             return Learned(updates.network, jnp.asarray(self.rise))
 
         return optax.chain(super().optimiser(), optax.stateless(warm))
-
-    def evaluate(self, learned: Any, objective: Float[Array, ""], done: Int[Array, ""]) -> tuple[Any, Float[Array, ""]]:
-        """The latest parameters are kept: nothing is stopped early."""
-        return learned, latest_score(objective, done)
-
-    @property
-    def validated(self) -> bool:
-        """There are no validation rows."""
-        return False
 
     @property
     def identity(self) -> tuple[Sequence[str], tuple[Any, ...]]:

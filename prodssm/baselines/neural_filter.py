@@ -41,7 +41,7 @@ from prodssm.models.simulation import simulate
 from prodssm.models.state_space import StateSpaceModel
 from prodssm.training.checkpoints import describe_model
 from prodssm.training.history import History
-from prodssm.training.loop import Task, latest_score, maximise
+from prodssm.training.loop import Task, maximise
 from prodssm.training.recipe import SERIES_RECIPE, Pace, Recipe
 
 HIDDEN = 64
@@ -208,15 +208,6 @@ class FilterTask(Task):
             return lower_bound(posterior, self.model, jnp.asarray(y), self.prior_weight, key=path_key)
 
         return jax.vmap(bound)(jr.split(key, self.batch)).mean() / (self.length * self.model.y_size)
-
-    def evaluate(self, learned: Any, objective: Array, done: Array) -> tuple[Any, Array]:
-        """The iteration as the score: the latest finite parameters are kept."""
-        return learned, latest_score(objective, done)
-
-    @property
-    def validated(self) -> bool:
-        """Never: every iteration sees new data."""
-        return False
 
     @property
     def identity(self) -> tuple[Sequence[str], tuple[Any, ...]]:

@@ -46,9 +46,9 @@ class Task(eqx.Module):
     prior_weight: eqx.AbstractVar[Any]
 
     @property
-    @abstractmethod
     def validated(self) -> bool:
         """Whether `evaluate` scores validation data."""
+        return False
 
     @property
     @abstractmethod
@@ -59,15 +59,15 @@ class Task(eqx.Module):
     def objective(self, learned: Any, key: PRNGKeyArray) -> Array:
         """The objective of one batch."""
 
-    @abstractmethod
     def evaluate(self, learned: Any, objective: Array, done: Array) -> tuple[Any, Array]:
-        """The parameters as they would be kept, and their score.
+        """The parameters as they would be kept, and their score; without validation data the latest finite ones win.
 
         Args:
             learned: Parameters after a chunk.
             objective: The mean objective over the chunk.
             done: Iterations so far.
         """
+        return learned, latest_score(objective, done)
 
     def optimiser(self) -> optax.GradientTransformation:
         """How parameters are updated."""

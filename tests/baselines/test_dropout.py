@@ -4,7 +4,6 @@ import itertools
 import math
 
 import jax
-import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import pytest
@@ -20,7 +19,7 @@ from prodssm.baselines.dropout import (
     log_mean_density,
     weight_penalty,
 )
-from prodssm.baselines.standardised import hidden_units, in_chunks
+from prodssm.baselines.standardised import hidden_units
 from prodssm.data.rows import Rows
 from prodssm.networks.network import Network
 from prodssm.training.recipe import Recipe
@@ -145,11 +144,6 @@ def test_units_of_inputs_and_target_change_nothing(fitted):
     other = small().fit(1e3 * X - 7, 50 * Y + 3)
     assert np.allclose(other.predict(1e3 * X - 7), 50 * fitted.predict(X) + 3, atol=0.05)
     assert np.allclose(other.log_prob(1e3 * X - 7, 50 * Y + 3), fitted.log_prob(X, Y) - math.log(50), atol=1e-2)
-
-
-def test_chunks_cover_all_rows():
-    x, y = RNG.normal(size=(1500, 2)), RNG.normal(size=1500)
-    assert np.allclose(in_chunks(lambda x, y: jnp.stack([x.sum(axis=1), y]), x, y), np.stack([x.sum(axis=1), y]), atol=1e-5)
 
 
 def test_large_sets_have_more_hidden_units():
