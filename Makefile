@@ -81,7 +81,7 @@ bench: .venv/bench
 
 # Resumable: rows that are in experiments/results already are not made again.
 experiments: .venv/demo
-	for name in recipe kink filtering mocap uci defaults small_regression sysid runtime; do \
+	for name in recipe kink filtering mocap uci budget defaults small_regression sysid runtime; do \
 		$(BIN)/python experiments/$$name.py --jobs 2 || exit 1; \
 	done
 	for name in defaults small_regression; do $(BIN)/python experiments/$$name.py --report --jobs 2 || exit 1; done

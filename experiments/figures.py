@@ -1,4 +1,4 @@
-"""Figures 1, 2 and 4 of the paper, into docs/images.
+"""Figures 1, 2 and 4 of the paper and the curves of budget.py, into docs/images.
 
 1a: a forecast through a network with uncertain weights, and sampled paths. 1b: filtered states, and the true ones. 2: the same
 forecast with local and with global weights, which is wider after a few steps. 4: the learned kink function at three noise
@@ -13,6 +13,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import budget
 import common
 import jax
 import jax.numpy as jnp
@@ -113,6 +114,8 @@ def main() -> None:
         figure.savefig(folder / f"{name}.png", dpi=110)
         plt.close(figure)
         common.say(folder / f"{name}.png")
+    if not quick:
+        budget.draw()
 
 
 if __name__ == "__main__":

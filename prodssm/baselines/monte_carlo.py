@@ -99,7 +99,8 @@ def train_by_draws(
     """
     recipe = (recipe or Recipe()).filled(SERIES_RECIPE)
     data = SeriesBatch.stack(series)
-    learned, fixed = eqx.partition(model.with_weight_mode("global"), trainable(model))
+    model = model.with_weight_mode("global")
+    learned, fixed = eqx.partition(model, trainable(model))
     task = DrawnWeightsTask(
         fixed=fixed,
         data=data,

@@ -45,7 +45,7 @@ def test_many_draws_have_the_evidence_of_the_joint_filter():
 
 @pytest.mark.usefixtures("standard_promotion")
 def test_training_raises_the_evidence():
-    start = model(0.3, weight_var=1e-3)
+    start = model(0.3, weight_var=1e-3).with_weight_mode("local")
     recipe = ps.Recipe(iterations=50, learning_rate=0.03, prior_weight=0.0)
     learned, history = train_by_draws(start, [ps.Series(Y)], recipe, samples=16, key=jr.key(1), progress=False)
     assert history.iterations[-1] == 50
