@@ -17,6 +17,7 @@ import argparse
 import csv
 import importlib
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -150,8 +151,34 @@ def mean_and_error(values: Iterable[float]) -> str:
     found = np.asarray(list(values), float)
     if not len(found):
         return ""
-    error = f" ({found.std(ddof=1) / np.sqrt(len(found)):.3f})" if len(found) > 1 else ""
+    error = f" ({standard_error(found):.3f})" if len(found) > 1 else ""
     return f"{found.mean():.3f}{error}" if abs(found.mean()) >= 0.01 or len(found) > 1 else f"{found.mean():.3g}"
+
+
+def standard_error(values: np.ndarray) -> float:
+    """Of the mean; NaN of one value."""
+    return float(values.std(ddof=1) / np.sqrt(len(values))) if len(values) > 1 else float("nan")
+
+
+def against_paper(values: Iterable[float], paper: str, note: str = "") -> str:
+    """Ours, a verdict, the paper's: "like" within two standard errors of the difference.
+
+    Args:
+        values: Of our runs; the smaller the better.
+        paper: "mean(standard error)" as printed, whose rounding counts as an error of half a digit at least; or no number.
+        note: Stands behind our number.
+    """
+    found, number = np.asarray(list(values), float), re.match(r"(-?[\d.]+)\(([\d.]+)\)", paper)
+    if not len(found):
+        return f"- / {paper}"
+    ours = mean_and_error(found) + note
+    if number is None:
+        return f"{ours} / {paper}"
+    mean, error = float(number[1]), max(float(number[2]), 0.005)
+    own = standard_error(found) if len(found) > 1 else error
+    difference = found.mean() - mean
+    verdict = "like" if abs(difference) <= 2 * np.hypot(own, error) else "better than" if difference < 0 else "worse than"
+    return f"{ours} {verdict} {paper}"
 
 
 def markdown(head: Sequence[str], body: Sequence[Sequence[Any]]) -> str:

@@ -143,8 +143,7 @@ def tables() -> dict[str, str]:
         cells = []
         for score, numbers in zip(("nll", "mse"), text.split("; "), strict=True):
             for r, paper in zip(kink.NOISE_LEVELS, numbers.split(), strict=True):
-                ours = common.mean_and_error(float(row[score]) for row in found.get((model, r), []))
-                cells.append(f"{ours or '-'} / {paper}")
+                cells.append(common.against_paper((float(row[score]) for row in found.get((model, r), [])), paper))
         seconds = [float(row["seconds"]) for r in kink.NOISE_LEVELS for row in found.get((model, r), [])]
         body.append(
             [model, len(found.get((model, kink.NOISE_LEVELS[0]), [])), *cells, f"{np.mean(seconds):.0f}" if seconds else ""]

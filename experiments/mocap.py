@@ -125,11 +125,11 @@ def tables() -> dict[str, str]:
     body = []
     for model, (mse, nll, _) in PAPER.items():
         rows = [row for row in common.rows(NAME) if row["model"] == model]
-        cells = [common.mean_and_error(float(row[f"test_{score}"]) for row in rows) for score in ("mse", "nll")]
-        seconds = f"{np.mean([float(row['seconds']) for row in rows]):.0f}" if rows else ""
-        body.append([model, len(rows), cells[0], mse, cells[1], nll, seconds])
-    body += [[f"{name} (quoted)", "", "", mse, "", nll, ""] for name, (mse, nll) in QUOTED.items()]
-    return {"mocap": common.markdown(["model", "runs", "MSE", "paper", "NLL", "paper", "seconds"], body)}
+        values = {score: [float(row[f"test_{score}"]) for row in rows] for score in ("mse", "nll")}
+        cells = [common.against_paper(values[score], paper) for score, paper in (("mse", mse), ("nll", nll))]
+        body.append([model, len(rows), *cells, f"{np.mean([float(row['seconds']) for row in rows]):.0f}" if rows else ""])
+    body += [[f"{name} (quoted)", "", f"/ {mse}", f"/ {nll}", ""] for name, (mse, nll) in QUOTED.items()]
+    return {"mocap": common.markdown(["model", "runs", "MSE", "NLL", "seconds"], body)}
 
 
 QUICK = [(Spec("Det. local", 0), {"recipe": ps.Recipe(iterations=2, window=20, batch=2)})]

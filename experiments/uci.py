@@ -151,9 +151,7 @@ def tables() -> dict[str, str]:
 
 def _cell(rows: list[dict[str, str]], score: str, paper: str) -> str:
     """Ours with its number of splits, then the paper's."""
-    if not rows:
-        return f"- / {paper}"
-    return f"{common.mean_and_error(float(row[score]) for row in rows)} [{len(rows)}] / {paper}"
+    return common.against_paper((float(row[score]) for row in rows), paper, f" [{len(rows)}]")
 
 
 SMOKE = {"n_estimators": 2, "recipe": ps.Recipe(iterations=2, prior_weight=0.3)}

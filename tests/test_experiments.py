@@ -31,3 +31,15 @@ def test_rows_are_chosen_by_their_fields(monkeypatch):
     assert {(spec.model, spec.r) for spec in found} == {("MC local", 0.08)}
     with pytest.raises(SystemExit, match="--only takes FIELD=VALUE with a field of model, r, run, got size"):
         common.chosen(kink.SPECS, ["size=3"])
+
+
+def test_a_verdict_needs_two_standard_errors(monkeypatch):
+    monkeypatch.syspath_prepend(str(EXPERIMENTS))
+    import common  # pyright: ignore[reportMissingImports]
+
+    assert common.against_paper([1.0, 1.2], "1.00(.05)") == "1.100 (0.100) like 1.00(.05)"
+    assert common.against_paper([1.0, 1.2], "2.00(.05)*") == "1.100 (0.100) better than 2.00(.05)*"
+    assert common.against_paper([-1.0], "-1.10(.01)", " [1]") == "-1.000 [1] worse than -1.10(.01)"
+    assert common.against_paper([0.012], ".01(.00)") == "0.012 like .01(.00)"  # .00 is rounded
+    assert common.against_paper([], "NR") == "- / NR"
+    assert common.against_paper([1.0], "NR") == "1.000 / NR"
