@@ -4,7 +4,8 @@ A system is a random sum of hyperbolic tangents whose trajectories have no gaps.
 noise levels, a 1-50-1 ReLU model learns the dynamics, and the negative log likelihood of the true function on a grid under the
 learned weights is the score. The recipe is the candidate with the smallest median over systems, averaged over the levels: a
 mean would be decided by the one or two steepest systems of each level. Candidates with `warm_up` are trained with local
-weights by the default recipe first, then with global ones.
+weights by the default recipe first, then with global ones. Candidates with several members, trained from other seeds, are
+scored by the moments of their mixture; the best of them is the ensemble of kink.py.
 
     python experiments/recipe.py      resumes; rows go to results/recipe.csv
     python experiments/recipe.py --quick
@@ -49,6 +50,7 @@ class Spec:
     spread: float = 1.0
     systems: int = 16
     seed: int = 2
+    members: int = 1
 
 
 LOCAL = [("constant", 0.005, 500), ("cosine", 0.005, 800), ("cosine", 0.01, 500)]
@@ -56,6 +58,7 @@ FINE_TUNED = [("cosine", 0.002, 50), ("cosine", 0.002, 150), ("cosine", 0.005, 1
 FROM_SCRATCH = [("cosine", 0.02, 500), ("cosine", 0.02, 1000)]
 # A gradient with global weights costs many times one with local weights: fewer systems.
 SPECS = [Spec("local", False, n, rate, kind, w) for (kind, rate, n), w in itertools.product(LOCAL, (0.1, 0.2, 0.3, 0.5))]
+SPECS += [Spec("local", False, 500, 0.01, "cosine", w, members=5) for w in (0.02, 0.05, 0.1, 0.2)]
 SPECS += [
     Spec("global", warm_up, n, rate, kind, w, systems=8)
     for warm_up, candidates, weights in ((True, FINE_TUNED, (0.1, 0.2, 0.3)), (False, FROM_SCRATCH, (0.1, 0.3)))
@@ -115,12 +118,18 @@ def initial(key: jax.Array, variance: jax.Array) -> ps.StateSpaceModel:
 
 
 def learn(runs: dict[str, np.ndarray], spec: Spec) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and variance of the learned functions on the grids; all models train side by side."""
+    """Mean and variance of the learned functions on the grids, under the mixture of several members."""
+    mean, var = (np.stack(parts) for parts in zip(*(learn_member(runs, spec, n) for n in range(spec.members)), strict=True))
+    return mean.mean(axis=0), var.mean(axis=0) + mean.var(axis=0)
+
+
+def learn_member(runs: dict[str, np.ndarray], spec: Spec, member: int) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and variance of the learned functions on the grids; the models of all runs train side by side."""
     centre, scale = runs["y"].mean(1), runs["y"].std(1)
     y = jnp.asarray((runs["y"] - centre[:, None]) / scale[:, None])[:, :, None]
     grid = jnp.asarray((runs["grid"] - centre[:, None]) / scale[:, None])
     noise = jnp.asarray(runs["r"] / scale**2, y.dtype)
-    models = [initial(key, r) for key, r in zip(jr.split(jr.key(0), len(y)), noise, strict=True)]
+    models = [initial(key, r) for key, r in zip(jr.split(jr.key(member), len(y)), noise, strict=True)]
     models = jax.tree.map(lambda *leaves: jnp.stack(leaves) if eqx.is_array(leaves[0]) else leaves[0], *models)
     names = ("iterations", "learning_rate", "schedule", "prior_weight")
     if spec.warm_up:
@@ -189,7 +198,7 @@ def run(spec: Spec) -> dict[str, Any]:
 def tables() -> dict[str, str]:
     """The tables of docs/recipe.md, best candidates first."""
     found = {}
-    for weights, extra in (("local", []), ("global", ["warm_up"])):
+    for weights, extra in (("local", ["members"]), ("global", ["warm_up"])):
         columns = [*extra, "schedule", "learning_rate", "iterations", "prior_weight", "score"]
         columns += [f"median_{r}" for r in LEVELS]
         rows = sorted((row for row in common.rows(NAME) if row["weights"] == weights), key=lambda row: float(row["score"]))
