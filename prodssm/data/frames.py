@@ -1,90 +1,93 @@
-"""Conversion between series and data frames of any library that narwhals supports: pandas, polars, pyarrow tables.
+"""Data frames of any library that narwhals supports, pandas, polars and pyarrow tables, read as series.
 
-By default every column of a frame is an output and must be numeric. `series_of` declares columns of control inputs, time stamps
-and series identifiers; a model stores this `Layout` and reads the columns of later frames by name.
+By default every column of a frame is an output and must be numeric, and a pandas index of dates is the time. `series_of`
+declares controls, time stamps, series identifiers and features of the calendar; a model stores this `Layout` and reads the
+columns of later frames by name.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from importlib import import_module
-from importlib.util import find_spec
-from statistics import NormalDist
+from dataclasses import replace
 from typing import Any, overload
 
-import equinox as eqx
-import jax
 import narwhals as nw
 import numpy as np
 
-from prodssm._validation import require_probability
-from prodssm.data.series import Series, as_series, with_times
+from prodssm.data.calendar import AUTO, chosen_features, require_features
+from prodssm.data.layout import (
+    FILLS,
+    Columns,
+    FrameSeries,
+    Layout,
+    columns_in,
+    completed,
+    controls_of,
+    groups_in,
+    is_date,
+    levels_in,
+    matrix_of,
+    require_column,
+    require_columns,
+    stamps_of,
+)
+from prodssm.data.series import as_series, is_row, with_times
+from prodssm.data.stamps import require_increasing
+from prodssm.data.tables import BUILDERS as BUILDERS
+from prodssm.data.tables import to_frame as to_frame
 
-BUILDERS = {"pandas": "DataFrame", "polars": "DataFrame", "pyarrow": "table"}  # the constructor that takes columns by name
-
-Columns = dict[str, nw.Series]
 Names = str | Sequence[str] | None
 
 
-@dataclass(frozen=True)
-class Layout:
-    """The roles of the columns of a data frame.
-
-    Attributes:
-        outputs: Columns of y, in the order of the model's outputs.
-        controls: Columns of u.
-        time: Column of time stamps.
-        group: Column that identifies the series of a row.
-        backend: Library of the frame, if `to_frame` supports it.
-    """
-
-    outputs: tuple[str, ...]
-    controls: tuple[str, ...] = ()
-    time: str | None = None
-    group: str | None = None
-    backend: str | None = None
-
-    @property
-    def names(self) -> list[str]:
-        """All columns except the group, which is optional in later data."""
-        return [*self.outputs, *self.controls, *([self.time] if self.time is not None else [])]
-
-
-class FrameSeries(Series):
-    """A series with the layout of the data frame that it was read from."""
-
-    layout: Layout = eqx.field(static=True)
-
-    def __init__(self, y: Any, u: Any, time: Any, layout: Layout):
-        super().__init__(y, u, time)
-        self.layout = layout
-
-
-# ---------------------------------------------------------------- reading
-
-
 @overload
 def series_of(
-    frame: Any, *, columns: Names = None, controls: Names = None, time: str | None = None, group: None = None
+    frame: Any,
+    *,
+    columns: Names = None,
+    controls: Names = None,
+    time: str | None = None,
+    group: None = None,
+    calendar: Names = None,
+    one_hot: Names = None,
+    fill: str | None = None,
 ) -> FrameSeries: ...
 @overload
 def series_of(
-    frame: Any, *, columns: Names = None, controls: Names = None, time: str | None = None, group: str
+    frame: Any,
+    *,
+    columns: Names = None,
+    controls: Names = None,
+    time: str | None = None,
+    group: str,
+    calendar: Names = None,
+    one_hot: Names = None,
+    fill: str | None = None,
 ) -> list[FrameSeries]: ...
 def series_of(
-    frame: Any, *, columns: Names = None, controls: Names = None, time: str | None = None, group: str | None = None
+    frame: Any,
+    *,
+    columns: Names = None,
+    controls: Names = None,
+    time: str | None = None,
+    group: str | None = None,
+    calendar: Names = None,
+    one_hot: Names = None,
+    fill: str | None = None,
 ) -> FrameSeries | list[FrameSeries]:
     """Read series from a data frame with one row per time step.
 
-    Missing values are allowed in outputs, not in control inputs, time stamps and groups. Time starts at zero in the first row
-    of each series and is in seconds if the stamps are dates or times, else in their own unit. The index of a pandas frame is
-    ignored; `frame.reset_index()` turns it into a column.
+    Missing values are allowed in outputs, in controls if `fill` says what to do, not in time stamps and groups. Time is in
+    seconds if the stamps are dates or times (months, if only these make equal steps), else in their own unit.
 
     Args:
         frame: A pandas or polars data frame, a pyarrow table, or another frame that narwhals supports.
         columns: Outputs y; by default all columns without another role.
         controls: Control inputs u. `u[t]` acts between `y[t]` and `y[t + 1]`.
-        time: Column of time stamps: numbers, dates or times, increasing within each series.
+        time: Column of time stamps: numbers, dates or times, increasing within each series. By default the index of a pandas
+            frame, if it holds dates.
         group: Column that identifies the series of a row.
+        calendar: Features of the calendar that are controls too: "hour_of_day", "day_of_week", "weekend", "day_of_year", or
+            "auto" for those whose cycles the data show. Forecasts know their future values.
+        one_hot: Columns of categories, each of which becomes a control that is 0 or 1.
+        fill: How gaps in controls are filled: "previous" or "interpolate".
 
     Returns:
         One series; or, if `group` is given, a list of series in order of first appearance.
@@ -95,21 +98,24 @@ def series_of(
         >>> series_of(frame, controls="valve").y.shape
         (3, 1)
     """
-    found = _columns(frame)
+    found = columns_in(frame)
     if found is None:
         raise TypeError(f"frame must be a data frame of pandas, polars or pyarrow, got {type(frame).__name__}")
+    levels = levels_in(frame)
     time, group = (None if name is None else str(name) for name in (time, group))
-    inputs, special = _names(controls), [name for name in (time, group) if name is not None]
-    outputs = [name for name in found if name not in (*inputs, *special)] if columns is None else _names(columns)
-    named = [*outputs, *inputs, *special]
-    for name in named:
-        if name not in found:
-            raise ValueError(f"frame must have a column {name!r}, got {', '.join(map(repr, found))}")
-        if named.count(name) > 1:
-            raise ValueError(f"columns, controls, time and group must be different columns, got {name!r} twice")
+    time = _dates_in(levels) if time is None else time
+    inputs, categories = _names(controls), _names(one_hot)
+    special = [name for name in (time, group) if name is not None]
+    outputs = [name for name in found if name not in (*inputs, *categories, *special)] if columns is None else _names(columns)
+    _require_roles([*outputs, *inputs, *categories, *special], [*found, *levels])
     if not outputs:
         raise ValueError(f"frame must have at least one column of observations, got {', '.join(map(repr, found)) or 'none'}")
-    return _read(found, Layout(tuple(outputs), tuple(inputs), time, group, _backend(frame)))
+    if fill is not None and fill not in FILLS:
+        raise ValueError(f"fill must be one of {', '.join(map(repr, FILLS))}; got {fill!r}")
+    everything = found | levels
+    layout = Layout(tuple(outputs), tuple(inputs), time, group, _backend(frame), time in levels, fill=fill)
+    layout = replace(layout, categories=tuple((name, _values(everything[name])) for name in categories))
+    return _read(everything, _with_calendar(layout, everything, calendar))
 
 
 def layout_of(data: Any) -> Layout | None:
@@ -117,9 +123,11 @@ def layout_of(data: Any) -> Layout | None:
     for each in data if isinstance(data, list | tuple) else [data]:
         if isinstance(each, FrameSeries):
             return each.layout
-        found = _columns(each)
+        found = columns_in(each)
         if found is not None:
-            return Layout(tuple(found), backend=_backend(each))
+            levels = levels_in(each)
+            time = _dates_in(levels)
+            return _clocked(Layout(tuple(found), time=time, backend=_backend(each), index=time is not None), found | levels)
     return None
 
 
@@ -136,23 +144,16 @@ def from_frames(data: Any, layout: Layout | None) -> Any:
     return [one for each in found for one in (each if _are_series(each) else [as_series(each)])]
 
 
-def values_from(name: str, value: Any, columns: Sequence[str]) -> Any:
-    """Convert the named columns of a data frame to a matrix; return anything else unchanged."""
-    found = _columns(value)
-    if found is None:
-        return value
-    _require_names(name, list(found), columns or list(found))
-    return _matrix(found, columns or list(found), complete=True)
+def is_panel(data: Any, layout: Layout | None) -> bool:
+    """Whether data are several series, if only a list of one, rather than a series."""
+    if isinstance(data, list | tuple):
+        return len(data) > 0 and not is_row(data[0])
+    if layout is None or layout.group is None:
+        return False
+    return layout.group in (columns_in(data) or {}) or layout.group in (levels_in(data) if columns_in(data) is not None else {})
 
 
-def row_from(value: Any, columns: Sequence[str]) -> Any:
-    """Convert a row with names, such as a dict or a row of a pandas frame, to an array; return anything else unchanged."""
-    names = list(value.keys()) if callable(getattr(value, "keys", None)) else []
-    if not columns or not any(isinstance(name, str) for name in names):
-        return value
-    found = {str(name): value[name] for name in names}
-    _require_names("a row", list(found), columns)
-    return np.array([found[name] for name in columns], float)
+# ---------------------------------------------------------------- reading
 
 
 def _are_series(value: Any) -> bool:
@@ -164,115 +165,87 @@ def _ordered(data: Any, layout: Layout) -> Any:
     if isinstance(data, FrameSeries):
         if data.layout == layout:
             return data
-        _require_names("data", data.layout.names, layout.names)
+        require_columns("data", data.layout.names, layout.names)
+        require_columns("data", data.layout.control_names, layout.control_names)
         y = data.y[:, np.array([data.layout.outputs.index(name) for name in layout.outputs])]
-        u = None if data.u is None else data.u[:, np.array([data.layout.controls.index(name) for name in layout.controls])]
-        found = FrameSeries(y, u, None, layout)
+        given = data.layout.control_names
+        u = None if data.u is None else data.u[:, np.array([given.index(name) for name in layout.control_names])]
+        found = FrameSeries(y, u, data.stamps, layout, data.label)
         return found if data.time is None else with_times(found, data.time, data.dt)
-    found = _columns(data)
+    found = columns_in(data)
     if found is None:
         return data
-    _require_names("data", [name for name in found if name != layout.group], layout.names)
-    return _read(found, layout)
+    levels = {name: column for name, column in levels_in(data).items() if name in (layout.time, layout.group)}
+    require_columns("data", [name for name in found | levels if name != layout.group], layout.names)
+    return _read(found | levels, layout)
 
 
-def _require_names(what: str, given: Sequence[str], wanted: Sequence[str]) -> None:
-    """Raise unless the same columns are given, in any order."""
-    missing, unknown = ([repr(name) for name in a if name not in b] for a, b in ((wanted, given), (given, wanted)))
-    if missing or unknown:
-        problems = [f"{kind} {', '.join(names)}" for kind, names in (("without", missing), ("with", unknown)) if names]
-        wanted_text = ", ".join(repr(name) for name in wanted)
-        raise ValueError(
-            f"{what} must have the columns of fit, {wanted_text}, in any order; got a frame {' and '.join(problems)}"
-        )
+def _require_roles(named: Sequence[str], found: Sequence[str]) -> None:
+    """Raise unless there are these columns, each with one role."""
+    for name in named:
+        require_column(name, found)
+        if named.count(name) > 1:
+            raise ValueError(f"columns, controls, one_hot, time and group must be different columns, got {name!r} twice")
 
 
 def _read(columns: Columns, layout: Layout) -> FrameSeries | list[FrameSeries]:
-    y = _matrix(columns, layout.outputs, complete=False)
-    u = _matrix(columns, layout.controls, complete=True) if layout.controls else None
-    time = None if layout.time is None else _stamps(layout.time, columns[layout.time])
+    y, u = matrix_of(columns, layout.outputs), controls_of(columns, layout)
+    stamps = None if layout.time is None else stamps_of(layout.time, columns[layout.time], layout.clock)
 
-    def part(rows: Any) -> FrameSeries:
-        # Only differences matter, and float32 does not resolve them in Unix time.
-        stamps = None if time is None else time[rows] - time[rows][:1]
-        return FrameSeries(y[rows], None if u is None else u[rows], stamps, layout)
+    def part(rows: Any, label: Any = None) -> FrameSeries:
+        those = None if stamps is None else stamps[rows]
+        if those is not None:
+            require_increasing(those, f"time column {layout.time!r}")
+        controls = completed(None if u is None else u[rows], layout, those, len(y[rows]))
+        return FrameSeries(y[rows], controls, those, layout, label)
 
     if layout.group is None or layout.group not in columns:
         return part(slice(None))
-    return [_in_group(part, *each) for each in _groups(layout.group, columns[layout.group])]
+    return [_in_group(part, *each) for each in groups_in(layout.group, columns[layout.group])]
 
 
-def _in_group(part: Callable[[Any], FrameSeries], label: Any, rows: np.ndarray) -> FrameSeries:
+def _in_group(part: Callable[[Any, Any], FrameSeries], label: Any, rows: np.ndarray) -> FrameSeries:
     """Read the series of one group, with its label in the error message."""
     try:
-        return part(rows)
+        return part(rows, label)
     except ValueError as error:
         raise ValueError(f"group {label!r}: {error}") from error
 
 
-def _groups(name: str, column: nw.Series) -> list[tuple[Any, np.ndarray]]:
-    """Return the labels in order of first appearance, with the rows of each."""
-    _require_complete(name, column.is_null().to_numpy())
-    labels = column.to_list()
-    numbers = {label: n for n, label in enumerate(dict.fromkeys(labels))}
-    codes = np.array([numbers[label] for label in labels])
-    return [(label, np.flatnonzero(codes == n)) for label, n in numbers.items()]
+def _clocked(layout: Layout, columns: Columns) -> Layout:
+    """The layout with the clock on which the stamps of its first series are regular."""
+    if layout.time is None:
+        return layout
+    column = columns[layout.time]
+    if layout.group is not None:
+        first = groups_in(layout.group, columns[layout.group])[0][1]
+        column = column[first.tolist()]
+    return replace(layout, clock=stamps_of(layout.time, column).clock)
 
 
-def _matrix(columns: Columns, names: Sequence[str], *, complete: bool) -> np.ndarray:
-    return np.column_stack([_numbers(name, columns[name], complete=complete) for name in names])
+def _with_calendar(layout: Layout, columns: Columns, calendar: Names) -> Layout:
+    """The layout with its clock, and with the features of the calendar that are asked for."""
+    layout = _clocked(layout, columns)
+    if calendar is None:
+        return layout
+    if layout.time is None:
+        raise ValueError("calendar needs time stamps: name their column with time=")
+    stamps = stamps_of(layout.time, columns[layout.time], layout.clock)
+    if stamps.values.dtype.kind != "M":
+        raise ValueError(f"calendar needs dates or times, column {layout.time!r} has numbers")
+    features = chosen_features(stamps) if calendar == AUTO else tuple(_names(calendar))
+    require_features(features)
+    return replace(layout, calendar=features)
 
 
-def _numbers(name: str, column: nw.Series, *, complete: bool) -> np.ndarray:
-    """Convert a column to float64, with NaN for missing values."""
-    if not (column.dtype.is_numeric() or column.dtype == nw.Boolean):
-        raise TypeError(
-            f"column {name!r} must be numeric, got {column.dtype}; leave it out, or declare it as time or group with "
-            "prodssm.frames.series_of"
-        )
-    try:
-        values = np.array(column.cast(nw.Float64).to_numpy(), float)
-    except Exception as error:  # each backend raises its own type
-        raise ValueError(f"column {name!r} cannot be read as numbers in double precision: {error}") from error
-    if complete:
-        _require_complete(name, np.isnan(values))
-    return values
+def _values(column: nw.Series) -> tuple[str, ...]:
+    """The values of a column of categories, sorted."""
+    return tuple(sorted({str(value) for value in column.to_list() if value is not None and value == value}))
 
 
-def _stamps(name: str, column: nw.Series) -> np.ndarray:
-    """Convert a column to time since the first row: in seconds for dates and times, in their own unit for numbers."""
-    _require_complete(name, column.is_null().to_numpy())
-    if column.dtype.is_integer():
-        values, ticks = np.asarray(column.to_numpy()).astype(np.int64), 1.0  # exact integers until the first is subtracted
-    elif column.dtype.is_numeric():
-        values, ticks = _numbers(name, column, complete=True), 1.0
-    elif column.dtype in (nw.Date, nw.Datetime):
-        # Exact integers until the first is subtracted: float64 Unix time has a resolution of a quarter of a microsecond.
-        unit, ticks = ("ns", 1e9) if getattr(column.dtype, "time_unit", None) == "ns" else ("us", 1e6)
-        values = column.dt.timestamp(unit).to_numpy()
-    else:
-        raise TypeError(f"time column {name!r} must hold numbers, dates or times, got {column.dtype}")
-    return (values - values[:1]) / ticks
-
-
-def _require_complete(name: str, missing: np.ndarray) -> None:
-    if missing.any():
-        raise ValueError(f"column {name!r} must be complete, got a missing value in row {int(np.argmax(missing))}")
-
-
-def _columns(data: Any) -> Columns | None:
-    """Return the columns of a data frame by name; None if the data are something else."""
-    if isinstance(data, np.ndarray | jax.Array | Series | list | tuple | int | float):  # the common types, without narwhals
-        return None
-    table = nw.from_native(data, pass_through=True)
-    if isinstance(table, nw.LazyFrame):
-        raise TypeError(f"a data frame must hold its data, got {type(data).__name__}; collect it first")
-    if not isinstance(table, nw.DataFrame):
-        return None
-    found = {str(name): column for name, column in zip(table.columns, table.iter_columns(), strict=True)}
-    if len(found) < len(table.columns):
-        raise ValueError(f"a data frame must have columns of different names, got {', '.join(map(repr, table.columns))}")
-    return found
+def _dates_in(levels: Columns) -> str | None:
+    """The name of the level that holds dates."""
+    return next((name for name, column in levels.items() if is_date(column)), None)
 
 
 def _backend(frame: Any) -> str | None:
@@ -284,54 +257,3 @@ def _names(given: Names) -> list[str]:
     if given is None:
         return []
     return [str(given)] if isinstance(given, str | int | np.integer) else [str(name) for name in given]
-
-
-# ---------------------------------------------------------------- writing
-
-
-def to_frame(
-    found: Any, *, names: Sequence[str] | None = None, backend: str | None = None, probability: float = 0.95, first: int = 0
-) -> Any:
-    """Convert Gaussian beliefs over time to a data frame with one row per time step and four columns per output or state.
-
-    Args:
-        found: A result of `filter`, `smooth` or `forecast`, or anything with `.mean` and `.std` of shape (time, size).
-        names: One per output or state; x0, x1, ... if not given.
-        backend: "pandas", "polars" or "pyarrow"; by default the first of them that is installed.
-        probability: Probability of the central interval from `lower` to `upper`.
-        first: Number of the first time step.
-
-    Returns:
-        A frame with the column `step`, and `_mean`, `_std`, `_lower` and `_upper` for each name.
-    """
-    mean, std = np.asarray(found.mean), np.asarray(found.std)
-    names = [f"x{n}" for n in range(mean.shape[1])] if names is None else _names(names)
-    if len(names) != mean.shape[1]:
-        raise ValueError(f"names must be {mean.shape[1]}, one per output or state, got {len(names)}")
-    lower, upper = (np.asarray(bound) for bound in central_interval(found, probability))
-    columns = {"step": first + np.arange(len(mean))}
-    for n, name in enumerate(names):
-        parts = {"mean": mean, "std": std, "lower": lower, "upper": upper}
-        columns |= {f"{name}_{kind}": part[:, n] for kind, part in parts.items()}
-    return _build(columns, backend)
-
-
-def central_interval(found: Any, probability: float) -> tuple[Any, Any]:
-    """Return the bounds of the central interval: those of `found.interval` if it has one, else those of a Gaussian."""
-    require_probability(probability)
-    if callable(getattr(found, "interval", None)):
-        return found.interval(probability)
-    mean, radius = np.asarray(found.mean), NormalDist().inv_cdf(0.5 + float(probability) / 2) * np.asarray(found.std)
-    return mean - radius, mean + radius
-
-
-def _build(columns: dict[str, np.ndarray], backend: str | None) -> Any:
-    if backend is not None and backend not in BUILDERS:
-        raise ValueError(f"backend must be one of {', '.join(BUILDERS)}; got {backend!r}")
-    installed = [name for name in BUILDERS if find_spec(name) is not None]
-    if backend is None and not installed:
-        raise ImportError(f"a data frame needs one of {', '.join(BUILDERS)}; install it, for instance `pip install pandas`")
-    backend = installed[0] if backend is None else backend
-    if backend not in installed:
-        raise ImportError(f"backend={backend!r} is not installed; `pip install {backend}`, or choose another")
-    return getattr(import_module(backend), BUILDERS[backend])(columns)

@@ -149,7 +149,7 @@ class DataScaling:
             require_regular(series, self.time_step)
         u = None if series.u is None else self.transform_controls(series.u)
         found = Series(self.y.transform(series.y.astype(self.y.mean.dtype)), u)
-        if series.time is None:
+        if series.time is None or len(series) == 1:  # one row says nothing of the time step, which is then the typical one
             return found
         return with_times(found, *((x / self.time_step).astype(found.y.dtype) for x in (series.time, series.dt)))
 

@@ -13,9 +13,9 @@ from jaxtyping import Array, Float, Int
 
 from prodssm._compilation import bucket, pad
 from prodssm._validation import as_values, require_finite, unmasked, values_of
+from prodssm.data.stamps import REGULAR_TOLERANCE, Stamps, require_increasing
 
 ROUNDING_TOLERANCE = 1e-3  # rounding error of a column that is tolerated without a warning, relative to its range
-REGULAR_TOLERANCE = 1e-3  # relative deviation of a time step up to which sampling counts as regular
 
 SeriesT = TypeVar("SeriesT", bound="Series")
 Values = Array | np.ndarray
@@ -61,6 +61,7 @@ class Series(eqx.Module):
         u: Control inputs, (time, u), or `None`. `u[t]` acts between `y[t]` and `y[t + 1]`.
         time: Increasing time stamps, shifted to start at zero; `None` means regular sampling with time step one.
         dt: Time from each observation to the next, (time,); the last entry is the time step after the last observation.
+        stamps: The time stamps as given, which results carry on; None if there are none.
 
     Example:
         >>> Series([0.0, 1.0, float("nan")]).y.shape
@@ -71,15 +72,14 @@ class Series(eqx.Module):
     u: Float[Values, "time u"] | None
     time: Float[Values, " time"] | None
     dt: Float[Values, " time"]
+    stamps: Stamps | None = eqx.field(static=True, default=None)
 
     def __init__(self, y: Any, u: Any = None, time: Any = None):
-        """Validate and convert; a vector is a single column."""
+        """Validate and convert; a vector is a single column. Time stamps are numbers, dates or times."""
         y, u = unmasked(y), unmasked(u)
         self.y = _columns("y", y)
         length = self.y.shape[0]
-        if length < 2:
-            raise ValueError(f"y must have at least two time steps, got {length}; give a longer series")
-        _require_observations(self.y)
+        _require_no_infinity(self.y)
         self.u = None if u is None else _columns("u", u).astype(self.y.dtype)
         if self.u is not None:
             if self.u.shape[0] != length:
@@ -87,10 +87,11 @@ class Series(eqx.Module):
             require_finite("u", self.u)
         _warn_of_rounding("y", y, self.y)
         _warn_of_rounding("u", u, self.u)
+        self.stamps = _stamps(time)
         if time is None:
             self.time, self.dt = None, np.ones(length, self.y.dtype)
         else:
-            self.time, self.dt = _stamps_and_steps(time, length, self.y.dtype)
+            self.time, self.dt = _times_and_steps(time if self.stamps is None else self.stamps, length, self.y.dtype)
 
     def __len__(self) -> int:
         """Return the number of time steps."""
@@ -121,7 +122,10 @@ def first_steps(series: SeriesT, length: int) -> SeriesT:
 
 def part_of(series: SeriesT, begin: int, end: int) -> SeriesT:
     """Return the time steps from `begin` to `end` (exclusive); unlike a new `Series`, they may miss all values of an output."""
-    return jax.tree.map(lambda column: column[begin:end], series)
+    found = jax.tree.map(lambda column: column[begin:end], series)
+    if series.stamps is not None:
+        object.__setattr__(found, "stamps", series.stamps[begin:end])  # a static field of a module that was made just now
+    return found
 
 
 # ---------------------------------------------------------------- conversion
@@ -134,7 +138,7 @@ def as_series(data: Any) -> Series:
 
 def as_series_list(data: Any) -> list[Series]:
     """Convert one or several series to a list; all must agree in outputs, control inputs and the presence of time stamps."""
-    many = isinstance(data, list | tuple) and len(data) > 0 and not _is_row(data[0])
+    many = isinstance(data, list | tuple) and len(data) > 0 and not is_row(data[0])
     found = [_numbered(n, each) for n, each in enumerate(data)] if many else [as_series(data)]
     for n, each in enumerate(found):
         if each.y.shape[1] != found[0].y.shape[1]:
@@ -178,7 +182,7 @@ def require_regular(series: Series, step: float | None = None) -> None:
     A transition without residual link does not depend on the time step, so that irregular sampling would be ignored.
     """
     stamps = None if series.time is None else values_of(series.time)
-    if stamps is None:
+    if stamps is None or len(stamps) == 1:
         return
     steps = np.asarray(series.dt[:-1], float)
     step = float(np.median(steps)) if step is None else step
@@ -203,31 +207,34 @@ def _numbered(n: int, data: Any) -> Series:
         raise type(error)(f"series {n}: {error}") from error
 
 
-def _is_row(value: Any) -> bool:
+def is_row(value: Any) -> bool:
     """Whether an entry of a list is a row of one series, as NumPy reads nested lists, rather than a series."""
     return np.isscalar(value) or (isinstance(value, list | tuple) and len(value) > 0 and all(map(np.isscalar, value)))
 
 
-def _stamps_and_steps(time: Any, length: int, dtype: Any) -> tuple[Float[Values, " time"], Float[Values, " time"]]:
-    """Validated time stamps, shifted to start at zero, and the time steps between them."""
-    if not isinstance(time, jax.Array) and np.asarray(time).dtype.kind in "mM":
-        raise TypeError(
-            "time must be numbers, got dates; give (time - time[0]) / np.timedelta64(1, 's'), "
-            "or convert a data frame with prodssm.frames.series_of"
-        )
-    given = as_values("time", time, ndim=1)
+def _stamps(time: Any) -> Stamps | None:
+    """Time stamps as given; None for a tracer."""
+    if time is None or isinstance(time, Stamps | jax.core.Tracer):
+        return time if isinstance(time, Stamps) else None
+    values = np.asarray(time)
+    if values.dtype.kind not in "Mfiub" or values.ndim != 1:
+        as_values("time", time, ndim=1)  # says what is wrong
+    return Stamps.read(values)
+
+
+def _times_and_steps(time: Any, length: int, dtype: Any) -> tuple[Float[Values, " time"], Float[Values, " time"]]:
+    """Validated time since the first stamp, and the time steps between them."""
+    dates = isinstance(time, Stamps) and time.values.dtype.kind == "M"
+    given = time.elapsed if dates else as_values("time", time.values if isinstance(time, Stamps) else time, ndim=1)
     if given.shape[0] != length:
         raise ValueError(f"time must have {length} entries, one per observation, got {given.shape[0]}")
     require_finite("time", given)
-    stamps = _since_first(time)
+    if isinstance(time, Stamps):
+        require_increasing(time, "time")
+    since = given if dates else _since_first(time.values if isinstance(time, Stamps) else time)
     # Differences before conversion to JAX's precision: float32 stamps would not resolve short steps a year after the first.
-    steps = stamps[1:] - stamps[:-1]
-    values = values_of(steps)
-    if values is not None and (values <= 0).any():
-        at, given = int(np.argmax(values <= 0)), np.asarray(time)
-        raise ValueError(f"time must increase, got {given[at]} followed by {given[at + 1]} at index {at}")
-    dt = _repeat_last(as_values("time", steps, ndim=1).astype(dtype))
-    return as_values("time", stamps, ndim=1).astype(dtype), dt
+    steps = as_values("time", since[1:] - since[:-1], ndim=1).astype(dtype) if length > 1 else np.ones(1, dtype)
+    return as_values("time", since, ndim=1).astype(dtype), _repeat_last(steps)[:length]
 
 
 def _since_first(time: Any) -> Any:
@@ -242,16 +249,28 @@ def _repeat_last(steps: Float[Values, " moves"]) -> Float[Values, " time"]:
     return jnp.concatenate([steps, steps[-1:]]) if isinstance(steps, jax.core.Tracer) else np.append(steps, steps[-1:])
 
 
-def _require_observations(y: Values) -> None:
+def require_trainable(series: Sequence[Series]) -> None:
+    """Raise unless there is something to learn from: two time steps, and observations of every output.
+
+    A forecast needs neither: a sensor may be dead, and one row is a past.
+    """
+    for n, each in enumerate(series):
+        label = getattr(each, "label", None)
+        where = f"group {label!r}: " if label is not None else f"series {n}: " if len(series) > 1 else ""
+        if len(each) < 2:
+            raise ValueError(f"{where}y must have at least two time steps, got {len(each)}; give a longer series")
+        values = values_of(each.y)
+        empty = np.isnan(values).all(axis=0) if values is not None else np.zeros(1, bool)
+        if empty.any():
+            output = int(np.argmax(empty))
+            raise ValueError(f"{where}y must have observations of every output, output {output} has none; leave it out")
+
+
+def _require_no_infinity(y: Values) -> None:
     values = values_of(y)
-    if values is None:
-        return
-    if np.isinf(values).any():
+    if values is not None and np.isinf(values).any():
         at = tuple(int(i) for i in np.argwhere(np.isinf(values))[0])
         raise ValueError(f"y must be finite or NaN (not observed), got {values[at]} at index {at}")
-    empty = np.isnan(values).all(axis=0)
-    if empty.any():
-        raise ValueError(f"y must have observations of every output, output {int(np.argmax(empty))} has none; leave it out")
 
 
 def _warn_of_rounding(name: str, given: Any, kept: Values | None) -> None:
@@ -259,6 +278,7 @@ def _warn_of_rounding(name: str, given: Any, kept: Values | None) -> None:
     if kept is None or isinstance(given, jax.Array) or jnp.finfo(kept.dtype).bits == 64:
         return
     exact = np.asarray(given, float).reshape(kept.shape)
+    exact = np.where(np.isnan(exact).all(axis=0), 0.0, exact)  # a sensor that is dead
     lost = np.nanmax(np.abs(exact - np.asarray(kept, float)), axis=0)
     spread = np.nanmax(exact, axis=0) - np.nanmin(exact, axis=0)
     bad = (spread > 0) & (lost > ROUNDING_TOLERANCE * spread)

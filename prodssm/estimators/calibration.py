@@ -87,15 +87,21 @@ class Calibration:
         factors = self.at(np.arange(1, len(prediction.mean) + 1))
         parts = partial(_scaled_parts, prediction, factors)
         if not isinstance(prediction, EnsemblePrediction):
-            return replace(prediction, cov=_scaled(prediction.cov, factors), calibrated=True, _decompose=parts)
-        members = self._members(prediction.members, factors)
-        cov = mixture_moments(*(stacked([getattr(each, part) for each in members]) for part in ("mean", "cov")))[1]
-        cov = cov.astype(prediction.cov.dtype)
-        return replace(prediction, cov=cov, members=members, calibrated=True, _decompose=parts)
+            found = replace(prediction, cov=_scaled(prediction.cov, factors), calibrated=True, _decompose=parts)
+        else:
+            members = self._members(prediction.members, factors)
+            cov = mixture_moments(*(stacked([getattr(each, part) for each in members]) for part in ("mean", "cov")))[1]
+            cov = cov.astype(prediction.cov.dtype)
+            found = replace(prediction, cov=cov, members=members, calibrated=True, _decompose=parts)
+        return replace(found, _draw=partial(_scaled_paths, prediction, np.asarray(found.std, float)))
 
     def apply_to_steps(self, members: Sequence[StreamStep]) -> tuple[StreamStep, ...]:
         """What the members of a stream say of the next observation, calibrated."""
         return self._members(members, self.at([1.0]))
+
+    def apply_to_predictions(self, members: Sequence[Any]) -> tuple[Any, ...]:
+        """What the members predict one step ahead at many time steps, calibrated."""
+        return self._members(members, np.repeat(self.at([1.0]), len(members[0].mean), axis=0))
 
     def _members(self, members: Sequence[Any], factors: Float[np.ndarray, "n y"]) -> tuple[Any, ...]:
         """Members with scaled covariances, to which comes what their means do not say of the disagreement."""
@@ -120,6 +126,13 @@ def _scaled(cov: Any, factors: Float[np.ndarray, "n y"]) -> np.ndarray:
     cov = np.asarray(cov)
     scaled = cov.reshape(-1, *cov.shape[-2:]) * factors[:, :, None] * factors[:, None, :]
     return scaled.reshape(cov.shape).astype(cov.dtype)
+
+
+def _scaled_paths(prediction: Prediction, std: Float[np.ndarray, "steps y"], count: int, key: Any) -> np.ndarray:
+    """Paths around the same mean with the calibrated standard deviations."""
+    mean, before = np.asarray(prediction.mean, float), np.asarray(prediction.std, float)
+    ratio = np.divide(std, before, out=np.ones_like(std), where=before > 0)
+    return mean + ratio * (prediction.sample(count, key) - mean)
 
 
 def _scaled_parts(prediction: Prediction, factors: Float[np.ndarray, "n y"]) -> Decomposition:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+import jax.random as jr
 import numpy as np
 from jaxtyping import Float
 
@@ -58,7 +59,15 @@ def mix_predictions(
     parts = partial(_decompose, members, means, cov, measurement, tuple(modes))
     states = first.state_mean, first.state_cov
     mean, cov = (part.astype(first.mean.dtype) for part in (mean, cov))
-    return EnsemblePrediction(mean, cov, *states, parts, first.layout, members=tuple(members))
+    draw = partial(_draw, members)
+    return EnsemblePrediction(mean, cov, *states, parts, first.layout, members=tuple(members), _draw=draw)
+
+
+def _draw(members: Sequence[Prediction], count: int, key: Any) -> np.ndarray:
+    """Paths of the mixture: each is one of a random member."""
+    chosen = np.asarray(jr.randint(jr.fold_in(key, 0), (count,), 0, len(members)))
+    found = [each.sample(count, jr.fold_in(key, n + 1)) for n, each in enumerate(members)]
+    return np.stack(found)[chosen, np.arange(count)]
 
 
 def _decompose(
@@ -93,7 +102,8 @@ def _mixed_outputs(members: Sequence[Beliefs]) -> Outputs:
     """The outputs of the mixture."""
     found = [each.outputs for each in members]
     moments = mixture_moments(*(stacked([getattr(each, part) for each in found]) for part in ("mean", "cov")))
-    return Outputs(*(part.astype(members[0].mean.dtype) for part in moments))
+    mean, cov = (part.astype(members[0].mean.dtype) for part in moments)
+    return Outputs(mean, cov)
 
 
 def mix_transitions(members: Sequence[Transition]) -> Transition:

@@ -1,6 +1,6 @@
 """One trained state-space model together with the scaling of its data: inference in the units of the data."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any
@@ -15,7 +15,7 @@ from sklearn.exceptions import NotFittedError
 from prodssm._compilation import bucket, compiled, pad
 from prodssm._validation import require_answer
 from prodssm.beliefs.gaussian import Belief, Gaussian
-from prodssm.data.frames import Layout
+from prodssm.data.layout import Layout
 from prodssm.data.scaling import DataScaling, Standardiser
 from prodssm.data.series import Series, Values, first_steps
 from prodssm.estimators.results import Decomposition, Prediction, Stream, StreamStep, Transition
@@ -23,7 +23,9 @@ from prodssm.methods.base import Method
 from prodssm.methods.moments import Moments
 from prodssm.models.decomposition import decompose
 from prodssm.models.filtering import Beliefs, Outputs, Recursion
-from prodssm.models.forecasting import forecast, future_inputs
+from prodssm.models.forecasting import Forecast, forecast, future_inputs
+from prodssm.models.panels import forecast_panel
+from prodssm.models.residuals import predict_observations
 from prodssm.models.simulation import sample_futures, simulate
 from prodssm.models.state_space import StateSpaceModel
 from prodssm.scoring.diagnostics import GaussianCheck, compare_with_samples
@@ -62,30 +64,50 @@ class FittedModel:
             return self.scaling.y
         return Standardiser.identity(self.ssm.x_size, self.ssm.dtype)
 
-    def infer(self, function: Callable[..., Beliefs], series: Series) -> Beliefs:
-        """Filtered or smoothed beliefs, in the units of the data."""
-        standard = self.scaling.transform_series(series)
+    def infer(self, function: Callable[..., list[Beliefs]], series: Sequence[Series]) -> list[Beliefs]:
+        """Filtered or smoothed beliefs about each of several series, in the units of the data."""
+        standard = [self.scaling.transform_series(each) for each in series]
         found = function(self.ssm, standard, self.method)
+        return [self._in_units(*each) for each in zip(found, series, standard, strict=True)]
+
+    def _in_units(self, found: Beliefs, series: Series, standard: Series) -> Beliefs:
         log_evidence = self.scaling.y.inverse_log_prob(found.log_evidence, ~np.isnan(series.y))
         outputs = partial(self._outputs, found.mean, found.cov, standard.u)
         return Beliefs(*self._state_moments(found.mean, found.cov), log_evidence, found.weights, outputs)
+
+    def predict(self, series: Series) -> Outputs:
+        """Each observation of a series as predicted from those before it, in the units of the data."""
+        found = predict_observations(self.ssm, self.scaling.transform_series(series), self.method)
+        return Outputs(self.scaling.y.inverse(found.mean), self.scaling.y.inverse_cov(found.cov))
 
     def _outputs(self, mean: Values, cov: Values, u: Values | None) -> Outputs:
         """The emission's outputs at beliefs about the state in standardised units, in the units of the data."""
         room, count = bucket(len(mean)), len(mean)
         padded = [None if part is None else pad(np.asarray(part), room, 1.0) for part in (mean, cov, u)]
-        found = (np.asarray(part)[:count] for part in _emitted(self.recursion, *padded))
-        return Outputs(
-            *(rule(part) for rule, part in zip((self.scaling.y.inverse, self.scaling.y.inverse_cov), found, strict=True))
-        )
+        mean, cov = (np.asarray(part)[:count] for part in _emitted(self.recursion, *padded))
+        return Outputs(self.scaling.y.inverse(mean), self.scaling.y.inverse_cov(cov))
 
-    def forecast(self, series: Series, steps: int, u: Any, dt: Any) -> Prediction:
-        """Beliefs about the observations that follow a series; controls and time steps are in the units of the data."""
-        standard, (u, dt) = self.scaling.transform_series(series), self.transform_future(u, dt)
-        found = forecast(self.ssm, standard, steps, self.method, u=u, dt=dt)
+    def forecast(self, series: Sequence[Series], steps: int, u: Sequence[Any], dt: Sequence[Any]) -> list[Prediction]:
+        """Beliefs about the observations that follow each of several series; controls and time steps are in its units."""
+        standard = [self.scaling.transform_series(each) for each in series]
+        future = [self.transform_future(*each) for each in zip(u, dt, strict=True)]
+        us, dts = zip(*future, strict=True)
+        found = forecast_panel(self.ssm, standard, steps, self.method, u=us, dt=dts)
+        return [self._prediction(each, past, *ahead) for each, past, ahead in zip(found, standard, future, strict=True)]
+
+    def _prediction(self, found: Forecast, standard: Series, u: Any, dt: Any) -> Prediction:
+        steps = len(found.mean)
         parts = partial(self._decompose, standard, steps, u, dt)
+        draw = partial(self._sample, standard, steps, u, dt)
         mean, cov = self.scaling.y.inverse(found.mean), self.scaling.y.inverse_cov(found.cov)
-        return Prediction(mean, cov, *self._state_moments(found.state_mean, found.state_cov), parts, self.layout)
+        states = self._state_moments(found.state_mean, found.state_cov)
+        return Prediction(mean, cov, *states, parts, self.layout, _draw=draw)
+
+    def _sample(self, standard: Series, steps: int, u: Any, dt: Any, count: int, key: Any) -> np.ndarray:
+        """Paths of observations that follow a standardised series, in the units of the data."""
+        ahead = future_inputs(self.ssm, standard, steps, u, dt)
+        found = sample_futures(self.recursion, standard.record, ahead, key=key, samples=bucket(count))
+        return np.asarray(self.scaling.y.inverse(np.asarray(found)[:count]), float)
 
     def measurement_variance(self, steps: int) -> np.ndarray:
         """Variance of the measurement noise at each step of a forecast, in the units of the data."""

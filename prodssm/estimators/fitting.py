@@ -9,7 +9,7 @@ import jax.random as jr
 import numpy as np
 
 from prodssm.data.folds import Block
-from prodssm.data.frames import Layout
+from prodssm.data.layout import Layout
 from prodssm.data.scaling import DataScaling
 from prodssm.data.series import Series
 from prodssm.data.splitting import Split
@@ -23,7 +23,7 @@ from prodssm.training.linear_start import linear_start
 from prodssm.training.recipe import Recipe, stages
 from prodssm.training.series_task import require_scored, train
 
-LINEAR_START_WARM_UP = 0.2  # of the iterations: full steps of Adam would destroy a fitted initialisation
+FITTED_START_WARM_UP = 0.2  # of the iterations: full steps of Adam would destroy a fitted initialisation
 
 
 @dataclass(frozen=True)
@@ -73,15 +73,17 @@ class MemberFit:
         require_scored(found.training, found.validation, self.recipe)
         return found
 
-    def run(self, split: Split, seed: int) -> tuple[StateSpaceModel, History]:
-        """Train one member from this seed."""
-        columns = np.concatenate([each.y for each in split.training])
-        model = random_model(self.architecture, columns, self.scaling.controls, self.likelihood, key=jr.key(seed))
+    def run(self, split: Split, seed: int, start: StateSpaceModel | None = None) -> tuple[StateSpaceModel, History]:
+        """Train one member from this seed, or from a model that has been trained already."""
+        columns, model, recipe = np.concatenate([each.y for each in split.training]), start, self.recipe
+        if model is None:
+            model = random_model(self.architecture, columns, self.scaling.controls, self.likelihood, key=jr.key(seed))
         self._require_memory(model, split.training)
-        recipe = self.recipe
-        if recipe.linear_start and self.architecture.emission in ("linear", "feedthrough"):
-            model = linear_start(model, split.training)
-            recipe = recipe if recipe.warm_up is not None else replace(recipe, warm_up=LINEAR_START_WARM_UP)
+        fitted = start is not None
+        if not fitted and recipe.linear_start and self.architecture.emission in ("linear", "feedthrough"):
+            model, fitted = linear_start(model, split.training), True
+        if fitted and recipe.warm_up is None:
+            recipe = replace(recipe, warm_up=FITTED_START_WARM_UP)
         history, method = History(), self.training_method or self.method
         for n, (weights, stage) in enumerate(stages(self.architecture.weights, recipe)):
             model, found = train(
@@ -168,6 +170,25 @@ def fit_members(
         kept = f"{len(complete)} of {len(seeds)}"
         warnings.warn(f"interrupted: the {kept} models that are complete are kept", UserWarning, stacklevel=3)
     return tuple(complete or finite)
+
+
+def train_members_further(
+    fit: MemberFit, members: Sequence[FittedModel], series: list[Series], validation_data: Any
+) -> tuple[FittedModel, ...]:
+    """The members after more training, each from what it has learned; after an interruption the others stay as they are."""
+    found: list[FittedModel] = []
+    for n, member in enumerate(members):
+        checkpoint = None if fit.checkpoint is None or n == 0 else f"{fit.checkpoint}.{n}"
+        chosen = fit if checkpoint is None else replace(fit, checkpoint=checkpoint)
+        ssm, history = chosen.run(chosen.split(series, validation_data, member.seed), member.seed, member.ssm)
+        if history.objective and not np.isfinite(history.objective).any():
+            raise FloatingPointError(
+                "training never had a finite objective: the model is unstable on these data, and stays as it was"
+            )
+        found.append(replace(member, ssm=ssm, history=history))
+        if history.interrupted:
+            return (*found, *members[n + 1 :])
+    return tuple(found)
 
 
 def warn_of_training(history: History) -> None:

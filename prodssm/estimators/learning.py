@@ -11,13 +11,14 @@ from tqdm.auto import tqdm
 
 from prodssm._validation import plain, require_integer
 from prodssm.data.folds import Block, folds
-from prodssm.data.frames import Layout, from_frames, layout_of
+from prodssm.data.frames import from_frames, layout_of
+from prodssm.data.layout import Layout
 from prodssm.data.scaling import DataScaling
-from prodssm.data.series import Series, as_series_list, require_regular
+from prodssm.data.series import Series, as_series_list, require_regular, require_trainable
 from prodssm.estimators.calibration import Calibration
 from prodssm.estimators.choices import AUTO, MEMBERS, Choices, choose
 from prodssm.estimators.fitted import FittedModel, require_fit
-from prodssm.estimators.fitting import MemberFit, fit_members, warn_of_training
+from prodssm.estimators.fitting import MemberFit, fit_members, train_members_further, warn_of_training
 from prodssm.estimators.held_out import forecast_blocks, pooled_rmse, prolonged
 from prodssm.estimators.parameters import NestedParameters, seed_of
 from prodssm.estimators.skill import Skill, calibrated_out_of_fold, measure_skill
@@ -31,6 +32,7 @@ from prodssm.training.initialisation import Architecture
 from prodssm.training.recipe import SERIES_RECIPE, Recipe
 
 BETTER = 0.97  # times the held-out RMSE of a linear model: what a network must reach
+UPDATE_ITERATIONS = 100
 CHECK_STEPS, CHECK_SAMPLES = 20, 400  # of the check of the Gaussian assumption at the end of a fit
 
 
@@ -62,7 +64,7 @@ class Learning(NestedParameters):
         """What training recorded, member after member."""
         return reduce(History.followed_by, (member.history for member in self.members_))
 
-    def fit(self, data: Any, y: Any = None, *, validation_data: Any = None) -> Any:
+    def fit(self, data: Any, y: Any = None, *, validation_data: Any = None, warm_start: bool = False) -> Any:
         """Learn from one or many series: an array (time, y), a `Series`, a data frame, or a list of these.
 
         A data frame has one column per output; `prodssm.frames.series_of` reads one that also has controls, time stamps or
@@ -75,13 +77,18 @@ class Learning(NestedParameters):
             y: Ignored; scikit-learn passes it.
             validation_data: What early stopping is based on, in place of a fraction `Recipe(validation=...)` of the data: other
                 series, or a slice of the time steps of each series, such as `slice(100, 150)`, which is not trained on.
+            warm_start: Go on from what was learned, with the same choices and scaling, rather than anew. Skill and calibration
+                stay those of the first fit; `calibrate` measures the latter anew.
         """
         require_no_target(y)
+        if warm_start and hasattr(self, "members_"):
+            return self._go_on(data, validation_data, self._checked_recipe(self.choices_.recipe(SERIES_RECIPE)))
         vars(self).pop("members_", None)  # a fit that fails must not leave old weights with a new scaling
         self._check_parameters()
         seed, likelihood = seed_of(self.random_state), self._checked_likelihood()
         self.layout_ = layout_of(data)
         series = self._series(data)
+        require_trainable(series)
         self.scaling_ = DataScaling.fit(series, regular=self.residual is False, standardise=likelihood.standardiser)
         series = [self.scaling_.transform_series(each) for each in series]
         self._choose(series, validated=validation_data is not None)
@@ -96,6 +103,38 @@ class Learning(NestedParameters):
         if not self.history_.interrupted:  # whoever interrupts does not want to wait for another compilation
             self._evaluate(series, blocks)
             self._check_gaussian(series)
+        return self
+
+    def update(self, data: Any, iterations: int = UPDATE_ITERATIONS) -> Any:
+        """Follow a system that drifts: go on training on new data for a few iterations, at a fifth of the learning rate.
+
+        Choices, scaling, skill and calibration stay those of `fit`.
+
+        Args:
+            data: What has been observed lately: one or many series like those of `fit`.
+            iterations: How many; more follow faster, and forget faster what the data do not show.
+        """
+        require_fit(self)
+        require_integer("iterations", iterations, least=1)
+        recipe = replace(self._checked_recipe(self.choices_.recipe(SERIES_RECIPE)), fine_tune=iterations)
+        recipe = replace(
+            recipe.fine_tuning(), fine_tune=0, free_run=0, validation=0.0, validation_score="density", calibrate=False
+        )
+        return self._go_on(data, None, recipe)
+
+    def _go_on(self, data: Any, validation_data: Any, recipe: Recipe) -> Any:
+        """Train the members further."""
+        self._check_parameters()
+        if not self.choices_.agrees_with(self.get_params(deep=False)):
+            raise ValueError("the parameters of this model were changed after fit: call fit again, without warm_start")
+        series = self._series(data)
+        require_trainable(series)
+        series = [self.scaling_.transform_series(each) for each in series]
+        if validation_data is not None and not isinstance(validation_data, slice):
+            validation_data = self._validation_series(validation_data)
+        fit = replace(self._member_fit(self._checked_likelihood().for_data(self.scaling_.y)), recipe=recipe)
+        self.members_ = train_members_further(fit, self.members_, series, validation_data)
+        warn_of_training(self.history_)
         return self
 
     def _learn(

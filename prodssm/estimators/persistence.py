@@ -10,7 +10,7 @@ import numpy as np
 
 from prodssm._storage import FORMAT_VERSION, FileError, flatten, read, restore, write
 from prodssm._validation import plain
-from prodssm.data.frames import Layout
+from prodssm.data.layout import Layout
 from prodssm.data.scaling import DataScaling, Standardiser
 from prodssm.estimators.calibration import Calibration
 from prodssm.estimators.choices import Choices, settings_given

@@ -11,17 +11,21 @@ import jax.random as jr
 import numpy as np
 
 from prodssm._validation import as_values, require_finite, require_integer, require_key
-from prodssm.data.frames import values_from
+from prodssm.beliefs.mixture import mixture_moments
+from prodssm.data.frames import is_panel
+from prodssm.data.inputs import controls_from, future_controls, split_controls
 from prodssm.data.series import Series, Values
+from prodssm.data.stamps import Stamps
 from prodssm.estimators.ensemble import mix_beliefs, mix_predictions, mix_transitions, stacked
 from prodssm.estimators.fitted import FittedModel
 from prodssm.estimators.learning import Learning, require_no_target
-from prodssm.estimators.results import Prediction, Transition, output_names
+from prodssm.estimators.residuals import residuals_of
+from prodssm.estimators.results import Panel, Transition, output_names
 from prodssm.estimators.streaming import Streaming
 from prodssm.methods.base import Method, require_weight_mode
-from prodssm.models.filtering import Beliefs, filter_states
+from prodssm.models.filtering import Beliefs, Origin
 from prodssm.models.likelihoods.base import Likelihood
-from prodssm.models.smoothing import smooth_states
+from prodssm.models.panels import filter_panel, smooth_panel
 from prodssm.models.state_space import StateSpaceModel
 from prodssm.scoring.diagnostics import GaussianCheck
 from prodssm.training.recipe import Recipe
@@ -106,43 +110,82 @@ class ProDSSM(Streaming, Learning):
 
     # ------------------------------------------------------------------ inference
 
-    def filter(self, data: Any) -> Beliefs:
-        """Filtered beliefs about the state: `.mean` (time, x), `.cov`, `.std`, `.log_likelihood`.
+    def filter(self, data: Any) -> Any:
+        """Filtered beliefs about the state: `.mean` (time, x), `.cov`, `.std`, `.log_likelihood`, `.to_frame()`.
 
         `.outputs` has the `.mean`, `.cov` and `.std` of what the sensors would show without noise, in the units of the data.
 
         With several models the evidence and the outputs are those of their mixture. If the emission is the identity the states
         are its moments, else those of the first model: latent coordinates differ between models.
+
+        Args:
+            data: One series, as for `fit`, or several: a list, or a frame with groups. A sensor may be dead, one row is legal.
+
+        Returns:
+            `Beliefs`; of several series a `Panel` of them, which `.to_frame()` makes one frame of.
         """
-        return self._infer(filter_states, data)
+        return self._infer(filter_panel, data)
 
-    def smooth(self, data: Any) -> Beliefs:
-        """Smoothed beliefs about the state at each time given all observations; with several models as for `filter`."""
-        return self._infer(smooth_states, data)
+    def smooth(self, data: Any) -> Any:
+        """Smoothed beliefs about the state at each time given all observations; otherwise like `filter`."""
+        return self._infer(smooth_panel, data)
 
-    def _infer(self, function: Callable[..., Beliefs], data: Any) -> Beliefs:
-        series = self._one(data)
-        found = [member.infer(function, series) for member in self.members_]
-        return mix_beliefs(found, same_states=self.ssm_.emission is None)
+    def _infer(self, function: Callable[..., list[Beliefs]], data: Any) -> Any:
+        series = self._known(data)
+        found = zip(*(member.infer(function, series) for member in self.members_), strict=True)
+        same = self.ssm_.emission is None
+        pairs = zip(found, series, strict=True)
+        mixed = [replace(mix_beliefs(each, same_states=same), origin=self._origin(one)) for each, one in pairs]
+        return self._panel(data, mixed, series)
 
-    def forecast(self, data: Any, steps: int, u: Any = None, dt: Any = None) -> Prediction:
+    def forecast(self, data: Any, steps: int, u: Any = None, dt: Any = None) -> Any:
         """Beliefs about the observations that follow a series.
 
         Args:
-            data: The past: an array (time, y), a `Series` or a data frame.
+            data: The past: an array (time, y), a `Series` or a data frame; or several, as for `filter`.
             steps: Number of observations ahead.
-            u: Future controls, (steps, u); `u[k]` acts after the k-th forecast, so the last row may be left out.
+            u: Future controls, (steps, u); `u[k]` acts after the k-th forecast, so the last row may be left out. A frame is
+                read by the names of fit; features of the calendar are not given. For several series a list, or a frame with
+                their groups.
             dt: Future time steps, (steps,); `dt[k]` leads to the k-th forecast. The last one of the series if not given.
 
         Returns:
-            `.mean`, `.cov`, `.std`, `.interval(0.95)`, `.quantile(0.5)`, `.log_prob(y)`, `.decompose()`, `.to_frame()`.
+            `.mean`, `.cov`, `.std`, `.interval(0.95)`, `.quantile(0.5)`, `.log_prob(y)`, `.sample(n, key)`, `.decompose()`,
+            `.to_frame()`; of several series a `Panel` of these.
         """
-        series, u = self._one(data), self._controls(u)
+        series = self._known(data)
+        later = [self._later(each, steps, dt) for each in series]
+        controls = self._future_controls(u, series, later, steps)
         members = self.members_  # those of now, whatever is fitted before `decompose` is called
-        ahead = [member.forecast(series, steps, u, dt) for member in members]
+        ahead = zip(*(member.forecast(series, steps, controls, [dt] * len(series)) for member in members), strict=True)
         modes = [member.ssm.weights for member in members]
-        found = mix_predictions(ahead, partial(_measurement_variances, members, steps), modes)
-        return found if self.calibration_ is None else self.calibration_.apply(found)
+        measured = partial(_measurement_variances, members, steps)
+        found = [mix_predictions(each, measured, modes) for each in ahead]
+        if self.calibration_ is not None:
+            found = [self.calibration_.apply(each) for each in found]
+        pairs = zip(found, later, series, strict=True)
+        found = [replace(each, stamps=stamps, label=getattr(one, "label", None)) for each, stamps, one in pairs]
+        return self._panel(data, found, series)
+
+    def residuals(self, data: Any) -> Any:
+        """Standardised one-step residuals: `.values`, an anomaly `.score`, `.to_frame()`, `.plot()`.
+
+        Each observation is compared with its prediction from those before it; the first one with the initial belief. With
+        several models the prediction has the moments of their mixture, calibrated like forecasts of one step.
+
+        Args:
+            data: One series, or several, as for `filter`.
+        """
+        series = self._known(data)
+        found = []
+        for each in series:
+            parts = [member.predict(each) for member in self.members_]
+            if self.calibration_ is not None:
+                parts = self.calibration_.apply_to_predictions(parts)
+            mean, cov = mixture_moments(*(stacked([getattr(one, name) for one in parts]) for name in ("mean", "cov")))
+            origin = each.stamps, self.layout_, getattr(each, "label", None)
+            found.append(residuals_of(np.asarray(each.y, float), mean, cov, self.output_names_, origin))
+        return self._panel(data, found, series)
 
     def transition(self, x: Any, u: Any = None) -> Transition:
         """Belief about the next state f(x, w) at states x, (n, x), with the learned weights and without process noise.
@@ -155,7 +198,7 @@ class ProDSSM(Streaming, Learning):
             raise ValueError(f"x must have {self.ssm_.x_size} columns, one per state, got shape {x.shape}")
         require_finite("x", x)
         self.scaling_.require_controls(u)
-        u = self._controls(u)
+        u = controls_from(u, self.layout_)
         chosen = self.members_ if self.ssm_.emission is None else self.members_[:1]
         return mix_transitions([member.transition(x, u) for member in chosen])
 
@@ -165,7 +208,7 @@ class ProDSSM(Streaming, Learning):
         require_key("key", key)
         count = len(self.members_)
         chosen = 0 if count == 1 else int(jr.randint(jr.fold_in(key, 1), (), 0, count))
-        return self.members_[chosen].simulate(steps, key, self._controls(u), dt)
+        return self.members_[chosen].simulate(steps, key, controls_from(u, self.layout_), dt)
 
     def score(self, data: Any, y: Any = None) -> float:
         """Mean log predictive density per observed value, one step ahead; the first time step of a series is not scored."""
@@ -235,15 +278,41 @@ class ProDSSM(Streaming, Learning):
         return output_names(self.layout_, self.scaling_.outputs)
 
     def _one(self, data: Any) -> Series:
-        self._require_fit()
-        series = self._series(data)
+        series = self._known(data)
         if len(series) != 1:
             raise ValueError(f"data must be one series here, got {len(series)}; call this once for each")
         return series[0]
 
-    def _controls(self, u: Any) -> Any:
-        """Controls as a matrix, by the names of fit if they have names."""
-        return values_from("u", u, () if self.layout_ is None else self.layout_.controls)
+    def _known(self, data: Any) -> list[Series]:
+        """The data as series, which may be of one row and have dead sensors."""
+        self._require_fit()
+        return self._series(data)
+
+    def _panel(self, data: Any, results: Sequence[Any], series: Sequence[Series]) -> Any:
+        """The results of several series as a panel; that of one series itself."""
+        if not is_panel(data, self.layout_):
+            return results[0]
+        return Panel(results, [getattr(each, "label", None) for each in series])
+
+    def _origin(self, series: Series) -> Origin:
+        names = self.output_names_
+        states = names if self.ssm_.emission is None else None
+        return Origin(series.stamps, self.layout_, getattr(series, "label", None), states, names)
+
+    def _later(self, series: Series, steps: int, dt: Any) -> Stamps | None:
+        """The time stamps of a forecast."""
+        require_integer("steps", steps, least=1)
+        if series.stamps is None:
+            return None
+        if dt is None and len(series) == 1:
+            dt = np.full(steps, self.scaling_.time_step)
+        return series.stamps.later(steps, dt)
+
+    def _future_controls(self, u: Any, series: Sequence[Series], later: Sequence[Stamps | None], steps: int) -> list[Any]:
+        """Future controls of each series."""
+        labels = [getattr(each, "label", None) for each in series]
+        given = split_controls(u, self.layout_, labels)
+        return [future_controls(each, self.layout_, stamps, steps) for each, stamps in zip(given, later, strict=True)]
 
 
 def _measurement_variances(members: Sequence[FittedModel], steps: int) -> np.ndarray:

@@ -3,29 +3,27 @@
 import os
 import warnings
 from collections.abc import Sequence
-from copy import copy
 from dataclasses import replace
-from functools import partial, reduce
+from functools import reduce
 from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-from jaxtyping import Float, PRNGKeyArray
+from jaxtyping import PRNGKeyArray
 from sklearn.base import RegressorMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 from tqdm.auto import tqdm
 
 from prodssm._validation import plain, require_integer
-from prodssm.beliefs.gaussian import gaussian_log_probs
-from prodssm.beliefs.mixture import mixture_log_prob, mixture_moments
 from prodssm.data.rows import Rows
 from prodssm.data.scaling import Standardiser
 from prodssm.estimators.choices import AUTO
 from prodssm.estimators.parameters import NestedParameters
 from prodssm.estimators.row_choices import RowChoices, choose_layers, is_auto
+from prodssm.estimators.row_predictions import RowPredictions, targets_of
 from prodssm.estimators.row_recipe import defaults_for, recipe_for, require_rows_recipe, validation_rows
 from prodssm.estimators.selection import (
     CHOOSING_MEMBERS,
@@ -37,7 +35,7 @@ from prodssm.estimators.selection import (
 from prodssm.methods.base import Method, require_weight_mode
 from prodssm.methods.moments import Moments
 from prodssm.models.likelihoods.base import Likelihood
-from prodssm.models.regression import LayerStack, in_chunks, predict_rows
+from prodssm.models.regression import LayerStack
 from prodssm.models.state_space import StateSpaceModel
 from prodssm.networks.activations import find_activation
 from prodssm.training.fourier_start import with_features
@@ -57,7 +55,7 @@ class _InterruptedError(Exception):
         self.trial = trial
 
 
-class DeepStochasticRegressor(RegressorMixin, NestedParameters):
+class DeepStochasticRegressor(RowPredictions, RegressorMixin, NestedParameters):
     r"""Deep stochastic layers: the inputs are a state, which moves by $x + f(x, w)$ with noise a few times, then emits y.
 
     The network's weights are uncertain, and mean and variance of every prediction are found in closed form. Inputs and targets
@@ -193,7 +191,7 @@ class DeepStochasticRegressor(RegressorMixin, NestedParameters):
         X, y = validate_data(self, X, y, dtype=np.float64, multi_output=True, y_numeric=True)
         self.choices_ = choose_layers(len(X), self.get_params(deep=False))
         recipe = self._rows_recipe(len(X))
-        self._y_ndim, targets = y.ndim, _targets(y)
+        self._y_ndim, targets = y.ndim, targets_of(y)
         self._x_scaling, self._y_scaling = Standardiser.fit_double(X), Standardiser.fit_double(targets)
         self._seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         self._stack = LayerStack(self.choices_.steps, self._checked_method())
@@ -272,77 +270,9 @@ class DeepStochasticRegressor(RegressorMixin, NestedParameters):
         """Randomness: 0 of the initial model of a member, 1 of training, 2 of predictions."""
         return reduce(jr.fold_in, purpose, jr.key(self._seed))
 
-    # ------------------------------------------------------------------ predictions
-
-    def predict(self, X: Any, return_std: bool = False, return_cov: bool = False) -> Any:
-        """Means of the targets, and their uncertainty, measurement noise included.
-
-        Args:
-            X: Inputs, (n, features).
-            return_std: Also return standard deviations, of the shape of the means.
-            return_cov: Also return covariances between the targets of a row, (n, targets, targets).
-
-        Returns:
-            Means, (n,) or (n, targets) as in `fit`; or a pair.
-        """
-        if return_std and return_cov:
-            raise ValueError("return_std and return_cov must not both be True: the variances are the covariances' diagonal")
-        check_is_fitted(self)
-        mean, cov = mixture_moments(*self._beliefs(np.asarray(validate_data(self, X, reset=False, dtype=np.float64))))
-        mean, cov = self._y_scaling.inverse(mean), self._y_scaling.inverse_cov(cov)
-        if return_cov:
-            return self._as_given(mean), cov
-        std = np.sqrt(np.diagonal(cov, axis1=1, axis2=2))
-        return (self._as_given(mean), self._as_given(std)) if return_std else self._as_given(mean)
-
-    def log_prob(self, X: Any, y: Any) -> Float[np.ndarray, " n"]:
-        """Log density of the targets of each row under the mixture of all members, in the units of the data."""
-        check_is_fitted(self)
-        X, y = validate_data(self, X, y, reset=False, dtype=np.float64, multi_output=True, y_numeric=True)
-        targets = _targets(y)
-        size = self.ssms_[0].y_size
-        if targets.shape[1] != size:
-            raise ValueError(f"y must have {size} targets like that of fit, got {targets.shape[1]}")
-        with np.errstate(over="ignore"):  # an overflowing target has zero density
-            standard = self._y_scaling.transform(targets).astype(self.ssms_[0].dtype)
-        each = [in_chunks(gaussian_log_probs, mean, cov, standard) for mean, cov in zip(*self._beliefs(X), strict=True)]
-        return mixture_log_prob(np.stack(each)) - np.log(self._y_scaling.scale).sum()
-
-    def with_method(self, method: str | Method) -> "DeepStochasticRegressor":
-        """The same fitted model with predictions by another method, such as more particles or a higher order."""
-        check_is_fitted(self)
-        same = copy(self)
-        same.method = method
-        require_weight_mode(self.weights, same._checked_method())
-        same._stack = LayerStack(self._stack.steps, same._checked_method())
-        return same
-
-    def _beliefs(self, X: Float[np.ndarray, "n x"]) -> tuple[Float[np.ndarray, "m n y"], Float[np.ndarray, "m n y y"]]:
-        """Means and covariances of each member in standardised units."""
-        with np.errstate(over="ignore"):  # found below
-            x = self._x_scaling.transform(X).astype(self.ssms_[0].dtype)
-        rule = partial(predict_rows, stack=self._stack, key=self._key(2))
-        found = [in_chunks(lambda rows, ssm=ssm: rule(ssm, x=rows), x) for ssm in self.ssms_]
-        mean, cov = (np.stack([member[part] for member in found]) for part in (0, 1))
-        if not (np.isfinite(mean).all() and np.isfinite(cov).all()):
-            raise FloatingPointError(
-                "a prediction overflows: X is too far from that of fit, or the trained layers are unstable"
-            )
-        return mean, cov
-
-    def _as_given(self, columns: Float[np.ndarray, "n y"]) -> np.ndarray:
-        """In the shape that the targets had in `fit`."""
-        return columns[:, 0] if self._y_ndim == 1 else columns
-
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted model to one safetensors file, see `prodssm.load`."""
         from prodssm.estimators.persistence import save_regressor
 
         check_is_fitted(self)
         save_regressor(self, path)
-
-
-def _targets(y: Any) -> Float[np.ndarray, "n y"]:
-    """Targets as columns of numbers."""
-    columns = np.asarray(y.toarray() if hasattr(y, "toarray") else y, float)
-    return columns[:, None] if columns.ndim == 1 else columns

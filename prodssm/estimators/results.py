@@ -1,6 +1,6 @@
 """What estimators return: forecasts and the parts of their variance, transitions, and the state of a stream."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from statistics import NormalDist
 from typing import Any
@@ -10,10 +10,13 @@ import numpy as np
 from jaxtyping import Float
 
 from prodssm._compilation import bucket, pad
-from prodssm._validation import as_values, require_probability, require_shape
+from prodssm._validation import as_values, require_integer, require_key, require_probability, require_shape
 from prodssm.beliefs.gaussian import gaussian_log_probs, standard_deviations
-from prodssm.data.frames import Layout, from_frames, to_frame
+from prodssm.data.frames import from_frames
+from prodssm.data.layout import Layout
 from prodssm.data.series import Series, Values
+from prodssm.data.stamps import Stamps
+from prodssm.data.tables import Table, build, joined, table_of
 
 
 @dataclass(frozen=True)
@@ -42,6 +45,8 @@ class Prediction:
         state_cov: Their covariances.
         layout: The columns of the data frame that the model was fitted to, if it was one.
         calibrated: Whether held-out data have said how wide the forecast must be; states are not calibrated.
+        stamps: When the observations will be made, if the data had time stamps.
+        label: The group of the series, if the data had groups.
     """
 
     mean: Float[Values, "steps y"]
@@ -51,6 +56,14 @@ class Prediction:
     _decompose: Callable[[], Decomposition] = field(repr=False)
     layout: Layout | None = field(default=None, repr=False)
     calibrated: bool = False
+    stamps: Stamps | None = field(default=None, repr=False)
+    label: Any = field(default=None, repr=False)
+    _draw: Callable[[int, Any], np.ndarray] | None = field(default=None, repr=False)
+
+    @property
+    def time(self) -> np.ndarray:
+        """When the observations will be made: time stamps (in UTC, if they have a time zone), or steps from 1."""
+        return np.arange(1, len(self.mean) + 1) if self.stamps is None else self.stamps.values
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -90,20 +103,63 @@ class Prediction:
         mean, cov = (pad(np.asarray(part), room, 1.0) for part in (self.mean, self.cov))
         return np.asarray(gaussian_log_probs(mean, cov, pad(y, room, np.nan)))[: len(y)]
 
+    def sample(self, count: int, key: Any) -> Float[np.ndarray, "count steps y"]:
+        """Whole paths of future observations, for what depends on several steps, such as sums over a day.
+
+        Each path is drawn from the model, weights and noise included; a calibrated forecast scales the deviations of paths from
+        its mean, step by step and output by output, as it scales its standard deviations.
+
+        Args:
+            count: Number of paths.
+            key: Randomness, such as `jax.random.key(0)`.
+        """
+        require_integer("count", count, least=1)
+        require_key("key", key)
+        if self._draw is None:
+            raise ValueError("paths are drawn from what ProDSSM.forecast returns")
+        return self._draw(count, key)
+
     def decompose(self) -> Decomposition:
         """Epistemic, aleatoric and measurement variance, by the law of total variance over global weights."""
         return self._decompose()
 
     def to_frame(self, backend: str | None = None, probability: float = 0.95) -> Any:
-        """A data frame with a row per step, from 1, and `_mean`, `_std`, `_lower` and `_upper` of each output.
+        """A data frame with a row per step and `_mean`, `_std`, `_lower` and `_upper` of each output.
+
+        Rows have the time stamps that follow those of the data, else the number of the step, from 1.
 
         Args:
             backend: "pandas", "polars" or "pyarrow"; if not given, the kind of frame that the model was fitted to, else the
                 first of them that is installed.
             probability: Of the central interval from lower to upper.
         """
-        default = None if self.layout is None else self.layout.backend
-        return to_frame(self, names=self.names, backend=backend or default, probability=probability, first=1)
+        return build(self._table(probability), backend, self.layout)
+
+    def _table(self, probability: float) -> Table:
+        return table_of(self, names=self.names, probability=probability, first=1)
+
+
+class Panel(tuple):
+    """What is known about each of several series, in the order in which they were given.
+
+    Attributes:
+        labels: The groups of the series, or their numbers from 0.
+    """
+
+    labels: tuple[Any, ...]
+
+    def __new__(cls, results: Iterable[Any], labels: Sequence[Any]) -> "Panel":
+        """Results with the labels of their series."""
+        found = super().__new__(cls, results)
+        found.labels = tuple(n if label is None else label for n, label in enumerate(labels))
+        return found
+
+    def to_frame(self, backend: str | None = None, probability: float = 0.95) -> Any:
+        """One data frame with the rows of all series, and a column that says which: that of the data, else "series"."""
+        layout = self[0].layout
+        group = "series" if layout is None or layout.group is None else layout.group
+        tables = [each._table(probability) for each in self]
+        return build(joined(tables, self.labels, group), backend, layout)
 
 
 @dataclass(frozen=True)
@@ -134,6 +190,17 @@ class StreamStep:
     cov: Float[Values, "y y"]
     state_mean: Float[Values, " x"]
     state_cov: Float[Values, "x x"]
+
+    @property
+    def std(self) -> Float[Values, " y"]:
+        """Standard deviations of the next observation."""
+        return np.sqrt(np.diagonal(np.asarray(self.cov)))
+
+    def interval(self, probability: float = 0.95) -> tuple[Float[Values, " y"], Float[Values, " y"]]:
+        """Lower and upper ends of central intervals of the next observation, output by output."""
+        require_probability(probability)
+        radius = NormalDist().inv_cdf(0.5 + float(probability) / 2) * self.std
+        return self.mean - radius, self.mean + radius
 
 
 def output_names(layout: Layout | None, count: int) -> tuple[str, ...]:

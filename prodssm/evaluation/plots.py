@@ -1,4 +1,4 @@
-"""Plots of forecasts, states, transitions, training curves and calibration.
+"""Plots of forecasts, states, residuals, transitions, training curves and calibration.
 
 Each function draws on the given axes, or on new ones, and returns them. Bands are central 95 % intervals. Requires matplotlib
 (`pip install 'prodssm[plot]'`).
@@ -10,8 +10,9 @@ import numpy as np
 from scipy import special
 
 from prodssm._validation import require_integer
-from prodssm.data.frames import central_interval, from_frames
+from prodssm.data.frames import from_frames
 from prodssm.data.series import Series
+from prodssm.data.tables import central_interval
 from prodssm.scoring.diagnostics import MEAN_TOLERANCE, STD_TOLERANCE, GaussianCheck
 
 PROBABILITY = 0.95
@@ -40,15 +41,19 @@ def plot_forecast(
     history = from_frames(history, getattr(prediction, "layout", None))
     observed = None if history is None else _matrix("history", history, mean.shape[1])
     times = (1 if observed is None else len(observed)) + np.arange(len(mean))
+    before, after = (_wall(each) for each in (history, prediction))
+    dated = after is not None and (observed is None or before is not None)
+    times = times if after is None or not dated else after
     for n in _chosen("output", output, names):
         colour = f"C{n % 10}"
         if observed is not None:
             shown = _tail(len(observed), last)
-            ax.plot(shown, observed[shown, n], ".", color=colour, alpha=0.5, ms=4, label=f"{names[n]}, observed")
+            at = shown if before is None or not dated else before[shown]
+            ax.plot(at, observed[shown, n], ".", color=colour, alpha=0.5, ms=4, label=f"{names[n]}, observed")
         _band(ax, times, mean[:, n], [bound[:, n] for bound in bounds], colour, f"{names[n]}, forecast, 95 %")
     if observed is not None:
-        ax.axvline(len(observed) - 0.5, color="0.6", lw=0.8)
-    ax.set(xlabel="steps ahead" if observed is None else "time step", ylabel="observation")
+        ax.axvline(len(observed) - 0.5 if before is None or not dated else before[-1], color="0.6", lw=0.8)
+    ax.set(xlabel="time" if dated else "steps ahead" if observed is None else "time step", ylabel="observation")
     return _with_legend(ax)
 
 
@@ -80,14 +85,16 @@ def plot_states(
     mean, bounds = np.asarray(beliefs.mean), central_interval(beliefs, PROBABILITY)
     true = None if truth is None else _matrix("truth", truth, mean.shape[1], len(mean))
     chosen, shown = _chosen("state", state, tuple(f"x{n}" for n in range(mean.shape[1]))), _tail(len(mean), last)
+    wall = _wall(beliefs)
+    times = shown if wall is None else wall[shown]
     for n in chosen:
         text = label if mean.shape[1] == 1 else f"{label} {n}"
         band = [bound[shown, n] for bound in bounds]
-        line = _band(ax, shown, mean[shown, n], band, colour if n == chosen[0] else None, f"{text}, 95 %")
+        line = _band(ax, times, mean[shown, n], band, colour if n == chosen[0] else None, f"{text}, 95 %")
         if true is not None:
             style = {"color": "k" if len(chosen) == 1 else line.get_color(), "ls": "--", "lw": 0.8}
-            ax.plot(shown, true[shown, n], label=f"true {text}", **style)
-    ax.set(xlabel="time step", ylabel="state")
+            ax.plot(times, true[shown, n], label=f"true {text}", **style)
+    ax.set(xlabel="time step" if wall is None else "time", ylabel="state")
     return _with_legend(ax)
 
 
@@ -222,15 +229,55 @@ def plot_pit(pit: Any, bins: int = 10, ax: Any = None) -> Any:
 # ---------------------------------------------------------------- helpers
 
 
+def plot_residuals(residuals: Any, output: int | str = 0, lags: int = 20) -> Any:
+    """Plot standardised one-step residuals: over time, as a histogram beside the Gaussian density, their autocorrelation.
+
+    Args:
+        residuals: Result of `ProDSSM.residuals`.
+        output: Output to draw, by index or name.
+        lags: Number of lags of the autocorrelation; bands hold 95 % of those of white noise.
+
+    Returns:
+        The three axes.
+    """
+    require_integer("lags", lags, least=1)
+    n = _chosen("output", output, residuals.names)[0]
+    values = residuals.values[:, n]
+    seen = values[~np.isnan(values)]
+    axes = _pyplot().subplots(1, 3, figsize=(12, 3.2), layout="constrained", width_ratios=(2, 1, 1))[1]
+    wall = _wall(residuals)
+    times = residuals.time if wall is None else wall
+    axes[0].plot(times, values, ".", ms=3)
+    for bound in (-1.96, 1.96):
+        axes[0].axhline(bound, color="0.6", lw=0.8, ls="--")
+    axes[0].set(xlabel="time step" if wall is None else "time", ylabel=f"residual of {residuals.names[n]}")
+    axes[1].hist(seen, bins=min(40, max(5, len(seen) // 10)), density=True, alpha=0.5)
+    grid = np.linspace(-4, 4, 100)
+    axes[1].plot(grid, np.exp(-(grid**2) / 2) / np.sqrt(2 * np.pi), color="0.3", lw=1)
+    axes[1].set(xlabel="residual", ylabel="density")
+    axes[2].bar(np.arange(1, lags + 1), residuals.autocorrelation(lags)[:, n], width=0.6)
+    axes[2].axhspan(*(sign * 1.96 / np.sqrt(max(len(seen), 1)) for sign in (-1, 1)), color="0.8", zorder=0)
+    axes[2].set(xlabel="lag", ylabel="autocorrelation")
+    return axes
+
+
+def _wall(found: Any) -> np.ndarray | None:
+    """The time stamps of data or of a result, as the clock on the wall shows them."""
+    stamps = getattr(getattr(found, "origin", found), "stamps", None)
+    return None if stamps is None else stamps.wall
+
+
 def _axes(ax: Any) -> Any:
     """Return the given axes, or new ones."""
-    if ax is not None:
-        return ax
+    return _pyplot().subplots(layout="constrained")[1] if ax is None else ax
+
+
+def _pyplot() -> Any:
     try:
         import matplotlib.pyplot as plt
     except ImportError as error:
         raise ImportError("plots need matplotlib: pip install 'prodssm[plot]'") from error
-    return plt.subplots(layout="constrained")[1]
+    return plt
 
 
 def _band(ax: Any, x: np.ndarray, mean: np.ndarray, bounds: Any, colour: str | None, label: str) -> Any:

@@ -4,8 +4,10 @@ The recursion is written against `Belief`, `Method` and `Likelihood`; it knows n
 belief is about the state at the first observation.
 """
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -16,9 +18,39 @@ from jaxtyping import Array, Bool, Float
 from prodssm._compilation import compiled, is_traced, scan
 from prodssm._validation import require_answer
 from prodssm.beliefs.gaussian import Belief, Channel, Gaussian, standard_deviations
+from prodssm.data.layout import Layout
 from prodssm.data.series import Record, Series, Values, as_series, require_regular
+from prodssm.data.stamps import Stamps
+from prodssm.data.tables import Table, build, table_of
 from prodssm.methods.base import Method, find_method, require_weight_mode
 from prodssm.models.state_space import StateSpaceModel
+
+
+class Origin(NamedTuple):
+    """What results know of the data that they are about.
+
+    Attributes:
+        stamps: Time stamps.
+        layout: The columns of the data frame.
+        label: The group of the series.
+        states: Names of the states.
+        outputs: Names of the outputs.
+    """
+
+    stamps: Stamps | None = None
+    layout: Layout | None = None
+    label: Any = None
+    states: tuple[str, ...] | None = None
+    outputs: tuple[str, ...] | None = None
+
+    def table(self, found: Any, names: Sequence[str] | None, probability: float) -> Table:
+        """The columns of beliefs over time."""
+        about = SimpleNamespace(mean=found.mean, std=found.std, stamps=self.stamps, layout=self.layout)
+        return table_of(about, names=names, probability=probability, first=0)
+
+    def to_frame(self, found: Any, names: Sequence[str] | None, backend: str | None, probability: float) -> Any:
+        """Beliefs over time as a data frame."""
+        return build(self.table(found, names, probability), backend, self.layout)
 
 
 class Outputs(eqx.Module):
@@ -31,11 +63,16 @@ class Outputs(eqx.Module):
 
     mean: Float[Values, "time y"]
     cov: Float[Values, "time y y"]
+    origin: Origin = eqx.field(static=True, default=Origin(), repr=False)
 
     @property
     def std(self) -> Float[Values, "time y"]:
         """Standard deviations, time by output."""
         return standard_deviations(self.cov)
+
+    def to_frame(self, backend: str | None = None, probability: float = 0.95) -> Any:
+        """A data frame with a row per time step and `_mean`, `_std`, `_lower` and `_upper` of each output."""
+        return self.origin.to_frame(self, self.origin.outputs, backend, probability)
 
 
 class Beliefs(eqx.Module):
@@ -53,13 +90,35 @@ class Beliefs(eqx.Module):
     log_evidence: Float[Values, " time"]
     weights: Any = None
     _outputs: Callable[[], Outputs] | None = eqx.field(static=True, default=None, repr=False)
+    origin: Origin = eqx.field(static=True, default=Origin(), repr=False)
 
     @property
     def outputs(self) -> Outputs:
         """Beliefs about what sensors would show without noise, also where nothing was observed; of an estimator's answer."""
         if self._outputs is None:
             raise ValueError("outputs are known to what ProDSSM.filter and ProDSSM.smooth return")
-        return self._outputs()
+        return replace(self._outputs(), origin=self.origin)
+
+    @property
+    def layout(self) -> Layout | None:
+        """The columns of the data frame, if the data were one."""
+        return self.origin.layout
+
+    @property
+    def time(self) -> np.ndarray:
+        """Time stamps of the data (in UTC, if they have a time zone), or steps from 0."""
+        stamps = self.origin.stamps
+        return np.arange(len(self.mean)) if stamps is None else stamps.values
+
+    def to_frame(self, backend: str | None = None, probability: float = 0.95) -> Any:
+        """A data frame with a row per time step and `_mean`, `_std`, `_lower` and `_upper` of each state.
+
+        `.outputs.to_frame()` is that of the outputs.
+        """
+        return self.origin.to_frame(self, self.origin.states, backend, probability)
+
+    def _table(self, probability: float) -> Table:
+        return self.origin.table(self, self.origin.states, probability)
 
     @property
     def log_likelihood(self) -> Float[Values | np.floating, ""]:

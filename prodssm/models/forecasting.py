@@ -62,7 +62,7 @@ def forecast(
     series, found = checked_input(model, series, method)
     recursion, ahead = Recursion(model, found), future_inputs(model, series, steps, u, dt)
     answer = forecast_from(_forecast, recursion, series.record, ahead)
-    _require_finite_steps(answer)
+    require_finite_steps(answer)
     return answer
 
 
@@ -170,7 +170,7 @@ def _numpy_or_jax(*arrays: Any) -> Any:
     return jnp if is_traced(arrays) else np
 
 
-def _require_finite_steps(found: Forecast) -> None:
+def require_finite_steps(found: Forecast) -> None:
     """Raise if the forecast overflows, with the first step at which it does."""
     mean, cov = values_of(found.mean), values_of(found.cov)
     if mean is None or cov is None:

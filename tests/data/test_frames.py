@@ -10,8 +10,10 @@ import pytest
 from oracles import array, close
 
 import prodssm as ps
-from prodssm.data import frames
-from prodssm.data.frames import from_frames, layout_of, row_from, series_of, to_frame, values_from
+from prodssm.data import frames, tables
+from prodssm.data.frames import from_frames, layout_of, series_of, to_frame
+from prodssm.data.inputs import controls_from, row_from
+from prodssm.data.layout import Layout
 from prodssm.data.series import Series
 
 BACKENDS = ("pandas", "polars", "pyarrow")
@@ -37,7 +39,7 @@ def make(backend, **columns):
 @pytest.fixture
 def one():
     """A constructor of frames of the first library that is installed."""
-    able = [name for name in BACKENDS if frames.find_spec(name) is not None]
+    able = [name for name in BACKENDS if tables.find_spec(name) is not None]
     if not able:
         pytest.skip("no data frame library is installed")
     return lambda **columns: make(able[0], **columns)
@@ -60,7 +62,7 @@ def test_numeric_columns_become_outputs_and_nulls_missing_values(backend):
     assert same(found.y, [[1, 4, 1], [np.nan, 5, 0], [3, 6, 1]])
     assert found.u is None
     assert found.time is None
-    assert found.layout == frames.Layout(("a", "n", "flag"), backend=backend)
+    assert found.layout == Layout(("a", "n", "flag"), backend=backend)
 
 
 def test_whole_numbers_with_nulls_are_read(backend):
@@ -138,14 +140,25 @@ def test_groups_become_series_in_order_of_appearance(backend):
     [
         ({"y": [1.0, 2.0], "s": ["p", "q"]}, {}, TypeError, "'s' must be numeric, got String"),
         ({"y": [1.0, 2.0], "t": days(2)}, {}, TypeError, "'t' must be numeric, got Datetime"),
-        ({"y": [1.0, 2.0], "t": ["p", "q"]}, {"time": "t"}, TypeError, "time column 't' must hold numbers, dates or times"),
+        ({"y": [1.0, 2.0], "t": ["p", "q"]}, {"time": "t"}, ValueError, "time column 't' must hold numbers, dates or times"),
         ({"y": [1.0, 2.0], "u": [1.0, None]}, {"controls": "u"}, ValueError, "'u' must be complete, .* in row 1"),
         ({"y": [1.0, 2.0], "u": [float("nan"), 1]}, {"controls": "u"}, ValueError, "'u' must be complete, .* in row 0"),
         ({"y": [1.0, 2.0], "t": [0.0, None]}, {"time": "t"}, ValueError, "'t' must be complete, .* in row 1"),
         ({"y": [1.0, 2.0], "t": [*days(1), None]}, {"time": "t"}, ValueError, "'t' must be complete, .* in row 1"),
         ({"y": [1.0, 2.0], "g": ["p", None]}, {"group": "g"}, ValueError, "'g' must be complete, .* in row 1"),
-        ({"y": [1.0, 2.0], "t": days(2)[::-1]}, {"time": "t"}, ValueError, "time must increase"),
-        ({"y": [1.0, 2.0, 3.0], "g": ["p", "q", "p"]}, {"group": "g"}, ValueError, "group 'q': y must have at least two"),
+        (
+            {"y": [1.0, 2.0], "t": days(2)[::-1]},
+            {"time": "t"},
+            ValueError,
+            r"time column 't' must increase, got .* after .* \(row 1\); sort the rows",
+        ),
+        ({"y": [1.0, 2.0], "t": [3, 3]}, {"time": "t"}, ValueError, r"got 3 twice \(rows 0 and 1\); drop one"),
+        ({"y": [1.0, 2.0], "t": [3, 4]}, {"time": "t", "calendar": "weekend"}, ValueError, "calendar needs dates"),
+        ({"y": [1.0, 2.0], "t": days(2)}, {"time": "t", "calendar": "tide"}, ValueError, "calendar must be 'auto' or among"),
+        ({"y": [1.0, 2.0]}, {"calendar": "weekend"}, ValueError, "calendar needs time stamps"),
+        ({"y": [1.0, 2.0], "u": [None, 2.0]}, {"controls": "u"}, ValueError, "say how to fill gaps, fill='previous' or"),
+        ({"y": [1.0, 2.0], "u": [1.0, 2.0]}, {"controls": "u", "fill": "next"}, ValueError, "fill must be one of 'previous'"),
+        ({"level": [1.0, 2.0]}, {"columns": "levl"}, ValueError, "did you mean 'level'"),
         ({"y": [1.0, 2.0]}, {"controls": ["v"]}, ValueError, "must have a column 'v', got 'y'"),
         ({"y": [1.0, 2.0]}, {"columns": "y", "controls": "y"}, ValueError, "'y' twice"),
         ({"y": [1.0, 2.0]}, {"controls": "y"}, ValueError, "at least one column of observations"),
@@ -169,7 +182,7 @@ def test_data_without_frames_are_unchanged():
     for data in (np.eye(3), [1.0, 2.0], [np.eye(2), np.eye(2)], [[1.0], [2.0]], Series(np.eye(2))):
         assert layout_of(data) is None
         assert from_frames(data, None) is data
-        assert from_frames(data, frames.Layout(("a", "b"))) is data
+        assert from_frames(data, Layout(("a", "b"))) is data
 
 
 def test_columns_are_found_by_name_in_any_order(one):
@@ -207,11 +220,11 @@ def test_other_columns_are_an_error_by_name(one):
 
 def test_controls_are_read_by_name(one):
     u = one(b=[3.0, 4.0], a=[1.0, 2.0])
-    assert same(values_from("u", u, ("a", "b")), [[1, 3], [2, 4]])
-    assert same(values_from("u", u, ()), [[3, 1], [4, 2]])
-    assert values_from("u", 5.0, ("a",)) == 5.0
+    assert same(controls_from(u, Layout(("y",), ("a", "b"))), [[1, 3], [2, 4]])
+    assert same(controls_from(u, None), [[3, 1], [4, 2]])
+    assert controls_from(5.0, Layout(("y",), ("a",))) == 5.0
     with pytest.raises(ValueError, match="u must have the columns of fit, 'a', in any order; got a frame with 'b'"):
-        values_from("u", u, ("a",))
+        controls_from(u, Layout(("y",), ("a",)))
 
 
 def test_a_row_is_read_by_name():
@@ -260,7 +273,7 @@ def test_bad_arguments_of_to_frame_are_refused(how, error, message):
 
 
 def test_without_any_frame_library_the_error_says_what_to_install(monkeypatch):
-    monkeypatch.setattr(frames, "find_spec", lambda name: None)
+    monkeypatch.setattr(tables, "find_spec", lambda name: None)
     with pytest.raises(ImportError, match="needs one of pandas, polars, pyarrow; install it"):
         to_frame(belief())
     with pytest.raises(ImportError, match="pip install polars"):

@@ -13,6 +13,7 @@ from small_models import AHEAD, fit_untrained, rich, small_prodssm, wave, withou
 
 import prodssm as ps
 from prodssm.estimators import fitted
+from prodssm.models.panels import filter_panel, smooth_panel
 
 # ---------------------------------------------------------------- units
 
@@ -136,7 +137,7 @@ def test_a_variance_that_cannot_be_decomposed_says_what_to_use_instead(local_mod
     series = ps.Series(wave())
     linearised = replace(global_model.members_[0], method=ps.Linearised())
     with pytest.raises(ValueError, match="decompose needs method='moments', got Linearised"):
-        linearised.forecast(series, AHEAD, None, None).decompose()
+        linearised.forecast([series], AHEAD, [None], [None])[0].decompose()
 
 
 # ---------------------------------------------------------------- the check of the Gaussian assumption
@@ -192,8 +193,8 @@ def test_outputs_are_the_emission_of_the_states_in_the_units_of_the_data():
     data = 50 + 7 * wave()
     data[5:9] = np.nan
     for found, members in (
-        (model.smooth(data), [m.infer(ps.smooth_states, ps.Series(data)) for m in model.members_]),
-        (model.filter(data), [m.infer(ps.filter_states, ps.Series(data)) for m in model.members_]),
+        (model.smooth(data), [m.infer(smooth_panel, [ps.Series(data)])[0] for m in model.members_]),
+        (model.filter(data), [m.infer(filter_panel, [ps.Series(data)])[0] for m in model.members_]),
     ):
         means, variances = [], []
         for member, beliefs in zip(model.members_, members, strict=True):

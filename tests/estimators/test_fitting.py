@@ -107,7 +107,7 @@ def test_no_fine_tuning_trains_global_weights_from_the_start(recorded):
 @pytest.mark.parametrize(
     ("settings", "started", "warm_up"),
     [
-        ({}, True, fitting.LINEAR_START_WARM_UP),
+        ({}, True, fitting.FITTED_START_WARM_UP),
         ({"warm_up": 0.5}, True, 0.5),
         ({"warm_up": 0.0}, True, 0.0),
         ({"linear_start": False}, False, None),

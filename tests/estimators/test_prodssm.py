@@ -187,7 +187,7 @@ def test_training_without_a_finite_objective_is_an_error(monkeypatch):
 @pytest.mark.parametrize(
     ("use", "said"),
     [
-        (lambda m: m.filter([wave(), wave()]), "data must be one series here, got 2"),
+        (lambda m: m.check([wave(), wave()]), "data must be one series here, got 2"),
         (lambda m: m.filter(np.hstack([wave(), wave()])), "data must have 1 outputs like those of fit, got 2"),
         (lambda m: m.filter(ps.Series(wave(), u=wave())), "u must not be given, as in fit"),
         (lambda m: m.filter(irregular()), "time must have steps of 1 throughout for residual=False"),

@@ -6,7 +6,7 @@ import pytest
 from oracles import array, close, root_eps
 from scipy.stats import multivariate_normal, norm
 
-from prodssm.data.frames import Layout
+from prodssm.data.layout import Layout
 from prodssm.estimators.results import Decomposition, Prediction, Transition, output_names
 from prodssm.scoring import metrics
 

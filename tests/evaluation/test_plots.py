@@ -8,7 +8,7 @@ import pytest
 from oracles import array, close
 from scipy import stats
 
-from prodssm.data.frames import Layout
+from prodssm.data.layout import Layout
 from prodssm.data.series import Series
 from prodssm.evaluation import plots
 from prodssm.scoring import metrics

@@ -1,0 +1,115 @@
+"""Many series at once: filters, smoothers and forecasts, vmapped over series of like length."""
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from prodssm._compilation import bucket, compiled
+from prodssm.beliefs.gaussian import Belief
+from prodssm.data.series import Record, Series, stack_records
+from prodssm.methods.base import Method
+from prodssm.models.filtering import Beliefs, Recursion, _filter, _last_filtered, checked_input, filter_states, trimmed
+from prodssm.models.forecasting import Forecast, Moves, _forecast, forecast, future_inputs, require_finite_steps
+from prodssm.models.smoothing import _smooth, smooth_states
+from prodssm.models.state_space import StateSpaceModel
+
+TIME_STEPS = 1 << 17  # of all series that are filtered at once, padding included
+
+Answer = TypeVar("Answer")
+
+
+def filter_panel(model: StateSpaceModel, series: Sequence[Series], method: str | Method = "moments") -> list[Beliefs]:
+    """Filtered beliefs about each of several series; see `filter_states`."""
+    return _infer(filter_states, _filters, "the filter", model, series, method)
+
+
+def smooth_panel(model: StateSpaceModel, series: Sequence[Series], method: str | Method = "moments") -> list[Beliefs]:
+    """Smoothed beliefs about each of several series; see `smooth_states`."""
+    return _infer(smooth_states, _smooths, "the smoother", model, series, method)
+
+
+def forecast_panel(
+    model: StateSpaceModel,
+    series: Sequence[Series],
+    steps: int,
+    method: str | Method = "moments",
+    *,
+    u: Sequence[Any],
+    dt: Sequence[Any],
+) -> list[Forecast]:
+    """Forecasts of each of several series, with controls and time steps for each; see `forecast`."""
+    if _one_by_one(model, series):
+        given = zip(series, u, dt, strict=True)
+        return [forecast(model, each, steps, method, u=controls, dt=ahead) for each, controls, ahead in given]
+    checked = [checked_input(model, each, method)[0] for each in series]
+    recursion = Recursion(model, checked_input(model, series[0], method)[1])
+    moves = [future_inputs(model, each, steps, *rest) for each, *rest in zip(checked, u, dt, strict=True)]
+    room = bucket(steps)
+
+    def run(numbers: list[int]) -> list[Forecast]:
+        record = stack_records([checked[n] for n in numbers])
+        empty = [numbers[0]] * (len(record.dt) - len(numbers))
+        ahead = jax.tree.map(lambda *parts: np.stack(parts), *(moves[n].padded(room) for n in [*numbers, *empty]))
+        found = _forecasts(recursion, record, ahead)
+        return [jax.tree.map(lambda part, n=n: np.asarray(part[n])[:steps], found) for n in range(len(numbers))]
+
+    found = _by_length(checked, run)
+    for each in found:
+        require_finite_steps(each)
+    return found
+
+
+def _one_by_one(model: StateSpaceModel, series: Sequence[Series]) -> bool:
+    """Whether a batch would gain nothing: beliefs about global weights are large."""
+    return len(series) == 1 or model.weights == "global"
+
+
+def _infer(single: Callable, many: Callable, what: str, model: StateSpaceModel, series: Sequence[Series], method: Any) -> list:
+    if _one_by_one(model, series):
+        return [single(model, each, method) for each in series]
+    checked = [checked_input(model, each, method)[0] for each in series]
+    recursion = Recursion(model, checked_input(model, series[0], method)[1])
+
+    def run(numbers: list[int]) -> list[Beliefs]:
+        found = many(recursion, stack_records([checked[n] for n in numbers]))
+        parts = [np.asarray(part) for part in (found.mean, found.cov, found.log_evidence)]
+        return [trimmed(what, Beliefs(*(part[k] for part in parts)), len(series[n])) for k, n in enumerate(numbers)]
+
+    return _by_length(checked, run)
+
+
+def _by_length(series: Sequence[Series], run: Callable[[list[int]], list[Answer]]) -> list[Answer]:
+    """The answers for batches of series of like length, in the order of the series."""
+    alike = defaultdict(list)
+    for n, each in enumerate(series):
+        alike[bucket(len(each))].append(n)
+    found: dict[int, Answer] = {}
+    for length, numbers in alike.items():
+        size = max(1, TIME_STEPS // length)
+        for begin in range(0, len(numbers), size):
+            batch = numbers[begin : begin + size]
+            found |= zip(batch, run(batch), strict=True)
+    return [found[n] for n in range(len(series))]
+
+
+@compiled
+def _filters(recursion: Recursion, records: Record) -> Beliefs:
+    return jax.vmap(lambda record: _filter(recursion, record))(records)
+
+
+@compiled
+def _smooths(recursion: Recursion, records: Record) -> Beliefs:
+    return jax.vmap(lambda record: _smooth(recursion, record))(records)
+
+
+@compiled
+def _forecasts(recursion: Recursion, records: Record, ahead: Moves) -> Forecast:
+    def one(record: Record, moves: Moves) -> Forecast:
+        belief: Belief = _last_filtered(recursion, record)
+        return _forecast(recursion, belief, record.last + jnp.arange(moves.dt.shape[0], dtype=jnp.int32), moves)
+
+    return jax.vmap(one)(records, ahead)
