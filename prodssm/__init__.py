@@ -1,6 +1,7 @@
 """prodssm: learn unknown dynamics from time series and say how sure you are, without sampling."""
 
 from prodssm import datasets as datasets
+from prodssm import evaluation as evaluation
 from prodssm._compilation import enable_compilation_cache as enable_compilation_cache
 from prodssm._compilation import keep_programs as keep_programs
 from prodssm.beliefs.gaussian import Belief as Belief

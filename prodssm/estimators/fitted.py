@@ -17,14 +17,14 @@ from prodssm._validation import require_answer
 from prodssm.beliefs.gaussian import Belief, Gaussian
 from prodssm.data.layout import Layout
 from prodssm.data.scaling import DataScaling, Standardiser
-from prodssm.data.series import Series, Values, first_steps
+from prodssm.data.series import Series, Values, first_steps, part_of
 from prodssm.estimators.results import Decomposition, Prediction, Stream, StreamStep, Transition
 from prodssm.methods.base import Method
 from prodssm.methods.moments import Moments
 from prodssm.models.decomposition import decompose
 from prodssm.models.filtering import Beliefs, Outputs, Recursion
 from prodssm.models.forecasting import Forecast, forecast, future_inputs
-from prodssm.models.panels import forecast_panel
+from prodssm.models.panels import forecast_origins, forecast_panel
 from prodssm.models.residuals import predict_observations
 from prodssm.models.simulation import sample_futures, simulate
 from prodssm.models.state_space import StateSpaceModel
@@ -94,6 +94,15 @@ class FittedModel:
         us, dts = zip(*future, strict=True)
         found = forecast_panel(self.ssm, standard, steps, self.method, u=us, dt=dts)
         return [self._prediction(each, past, *ahead) for each, past, ahead in zip(found, standard, future, strict=True)]
+
+    def forecast_at(self, series: Series, origins: Sequence[int], steps: int) -> list[Prediction]:
+        """Beliefs about the observations of a series from each origin on, given those before."""
+        standard = self.scaling.transform_series(series)
+        found = forecast_origins(self.ssm, standard, origins, steps, self.method)
+        u = [None if standard.u is None else standard.u[n : n + steps] for n in origins]
+        dt = [standard.dt[n - 1 : n - 1 + steps] for n in origins]
+        pasts = [part_of(standard, 0, n) for n in origins]
+        return [self._prediction(*each) for each in zip(found, pasts, u, dt, strict=True)]
 
     def _prediction(self, found: Forecast, standard: Series, u: Any, dt: Any) -> Prediction:
         steps = len(found.mean)

@@ -20,7 +20,7 @@ from prodssm.estimators.ensemble import mix_beliefs, mix_predictions, mix_transi
 from prodssm.estimators.fitted import FittedModel
 from prodssm.estimators.learning import Learning, require_no_target
 from prodssm.estimators.residuals import residuals_of
-from prodssm.estimators.results import Panel, Transition, output_names
+from prodssm.estimators.results import Panel, Prediction, Transition, output_names
 from prodssm.estimators.streaming import Streaming
 from prodssm.methods.base import Method, require_weight_mode
 from prodssm.models.filtering import Beliefs, Origin
@@ -156,16 +156,25 @@ class ProDSSM(Streaming, Learning):
         series = self._known(data)
         later = [self._later(each, steps, dt) for each in series]
         controls = self._future_controls(u, series, later, steps)
-        members = self.members_  # those of now, whatever is fitted before `decompose` is called
-        ahead = zip(*(member.forecast(series, steps, controls, [dt] * len(series)) for member in members), strict=True)
-        modes = [member.ssm.weights for member in members]
-        measured = partial(_measurement_variances, members, steps)
-        found = [mix_predictions(each, measured, modes) for each in ahead]
-        if self.calibration_ is not None:
-            found = [self.calibration_.apply(each) for each in found]
+        found = self._mixed([member.forecast(series, steps, controls, [dt] * len(series)) for member in self.members_], steps)
         pairs = zip(found, later, series, strict=True)
         found = [replace(each, stamps=stamps, label=getattr(one, "label", None)) for each, stamps, one in pairs]
         return self._panel(data, found, series)
+
+    def _mixed(self, ahead: Sequence[Sequence[Prediction]], steps: int) -> list[Prediction]:
+        """The mixtures of the members' forecasts, member by member, of several series; calibrated."""
+        members = self.members_  # those of now, whatever is fitted before `decompose` is called
+        modes, measured = [member.ssm.weights for member in members], partial(_measurement_variances, members, steps)
+        found = [mix_predictions(each, measured, modes) for each in zip(*ahead, strict=True)]
+        return found if self.calibration_ is None else [self.calibration_.apply(each) for each in found]
+
+    def _forecast_at(self, series: Series, origins: Sequence[int], steps: int) -> list[Prediction]:
+        """Forecasts of a series from each of several time steps on, given what precedes them; controls are its own."""
+        found = self._mixed([member.forecast_at(series, origins, steps) for member in self.members_], steps)
+        stamps = [None if series.stamps is None else series.stamps[n : n + steps] for n in origins]
+        return [
+            replace(each, stamps=when, label=getattr(series, "label", None)) for each, when in zip(found, stamps, strict=True)
+        ]
 
     def residuals(self, data: Any) -> Any:
         """Standardised one-step residuals: `.values`, an anomaly `.score`, `.to_frame()`, `.plot()`.

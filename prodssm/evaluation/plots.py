@@ -261,6 +261,30 @@ def plot_residuals(residuals: Any, output: int | str = 0, lags: int = 20) -> Any
     return axes
 
 
+def plot_backtest(found: Any, output: int | str = 0) -> Any:
+    """Plot RMSE and coverage by horizon.
+
+    Args:
+        found: Result of `prodssm.evaluation.backtest`.
+        output: Output to draw, by index or name.
+
+    Returns:
+        The two axes.
+    """
+    n = _chosen("output", output, found.names)[0]
+    horizons = np.arange(1, found.mean.shape[1] + 1)
+    scores = [found._scored(n, int(h)) for h in horizons]
+    axes = _pyplot().subplots(1, 2, figsize=(10, 3.4), layout="constrained")[1]
+    axes[0].plot(horizons, [each["rmse"] for each in scores], marker=".", label="model")
+    axes[0].plot(horizons, [each["rmse_last"] for each in scores], color="0.6", label="last value")
+    axes[0].set(xlabel="steps ahead", ylabel=f"RMSE of {found.names[n]}", ylim=(0, None))
+    axes[1].plot(horizons, [each["coverage"] for each in scores], marker=".")
+    axes[1].axhline(found.probability, color="0.6", lw=0.8, ls="--")
+    axes[1].set(xlabel="steps ahead", ylabel=f"covered by {100 * found.probability:g} % intervals", ylim=(0, 1.02))
+    _with_legend(axes[0])
+    return axes
+
+
 def _wall(found: Any) -> np.ndarray | None:
     """The time stamps of data or of a result, as the clock on the wall shows them."""
     stamps = getattr(getattr(found, "origin", found), "stamps", None)

@@ -7,10 +7,11 @@ from typing import Any, TypeVar
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array
 
 from prodssm._compilation import bucket, compiled
 from prodssm.beliefs.gaussian import Belief
-from prodssm.data.series import Record, Series, stack_records
+from prodssm.data.series import Record, Series, part_of, stack_records
 from prodssm.methods.base import Method
 from prodssm.models.filtering import Beliefs, Recursion, _filter, _last_filtered, checked_input, filter_states, trimmed
 from prodssm.models.forecasting import Forecast, Moves, _forecast, forecast, future_inputs, require_finite_steps
@@ -63,6 +64,42 @@ def forecast_panel(
     return found
 
 
+def forecast_origins(
+    model: StateSpaceModel, series: Series, origins: Sequence[int], steps: int, method: str | Method = "moments"
+) -> list[Forecast]:
+    """Forecasts of the observations from each of several time steps on, given those before, in one pass of the filter.
+
+    Controls and time steps are those of the series.
+
+    Args:
+        model: The model.
+        series: The series.
+        origins: Indices of the first observations that are forecast, from 1.
+        steps: Number of observations ahead; all lie within the series.
+        method: How channels are found, a name or a `Method`.
+    """
+    moves = [_moves_at(series, origin, steps) for origin in origins]
+    if _one_by_one(model, [series] * 2):
+        pasts = [part_of(series, 0, origin) for origin in origins]
+        return [forecast(model, past, steps, method, u=u, dt=dt) for past, (u, dt) in zip(pasts, moves, strict=True)]
+    checked, found = checked_input(model, series, method)
+    recursion, room = Recursion(model, found), bucket(steps)
+    wanted = [*origins, *[origins[0]] * (bucket(len(origins)) - len(origins))]
+    parts = [future_inputs(model, part_of(checked, 0, n), steps, *_moves_at(checked, n, steps)).padded(room) for n in wanted]
+    ahead = jax.tree.map(lambda *each: np.stack(each), *parts)
+    answer = _forecasts_from(recursion, recursion.bucketed(checked.record), np.array(wanted, np.int32), ahead)
+    results = [jax.tree.map(lambda part, n=n: np.asarray(part[n])[:steps], answer) for n in range(len(origins))]
+    for each in results:
+        require_finite_steps(each)
+    return results
+
+
+def _moves_at(series: Series, origin: int, steps: int) -> tuple[Any, Any]:
+    """Controls and time steps of the observations from an origin on."""
+    dt = series.dt[origin - 1 : origin - 1 + steps]
+    return None if series.u is None else series.u[origin : origin + steps], None if series.time is None else dt
+
+
 def _one_by_one(model: StateSpaceModel, series: Sequence[Series]) -> bool:
     """Whether a batch would gain nothing: beliefs about global weights are large."""
     return len(series) == 1 or model.weights == "global"
@@ -104,6 +141,17 @@ def _filters(recursion: Recursion, records: Record) -> Beliefs:
 @compiled
 def _smooths(recursion: Recursion, records: Record) -> Beliefs:
     return jax.vmap(lambda record: _smooth(recursion, record))(records)
+
+
+@compiled
+def _forecasts_from(recursion: Recursion, record: Record, origins: Array, ahead: Moves) -> Forecast:
+    filtered = recursion.scan(record, keep_channels=True)[1][0]
+
+    def one(origin: Array, moves: Moves) -> Forecast:
+        belief = jax.tree.map(lambda leaf: leaf[origin - 1], filtered)
+        return _forecast(recursion, belief, origin - 1 + jnp.arange(moves.dt.shape[0], dtype=jnp.int32), moves)
+
+    return jax.vmap(one)(origins, ahead)
 
 
 @compiled
