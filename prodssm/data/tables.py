@@ -36,8 +36,9 @@ def to_frame(
         name.
 
     Example:
-        >>> from prodssm.beliefs.gaussian import Gaussian
-        >>> to_frame(Gaussian(np.zeros((2, 1)), np.ones((2, 1, 1))), names=["level"], backend="pandas").columns.tolist()
+        >>> from types import SimpleNamespace
+        >>> found = SimpleNamespace(mean=np.zeros((2, 1)), std=np.ones((2, 1)))
+        >>> to_frame(found, names=["level"], backend="pyarrow").column_names
         ['step', 'level_mean', 'level_std', 'level_lower', 'level_upper']
     """
     table = table_of(found, names=names, probability=probability, first=first)
