@@ -7,6 +7,7 @@ from functools import reduce
 from typing import Any
 
 import numpy as np
+from sklearn.base import clone
 from tqdm.auto import tqdm
 
 from prodssm._validation import plain, require_integer
@@ -86,10 +87,7 @@ class Learning(NestedParameters):
         vars(self).pop("members_", None)  # a fit that fails must not leave old weights with a new scaling
         self._check_parameters()
         seed, likelihood = seed_of(self.random_state), self._checked_likelihood()
-        self.layout_ = layout_of(data)
-        series = self._series(data)
-        require_trainable(series)
-        self.scaling_ = DataScaling.fit(series, regular=self.residual is False, standardise=likelihood.standardiser)
+        series = self._read(data)
         series = [self.scaling_.transform_series(each) for each in series]
         self._choose(series, validated=validation_data is not None)
         if validation_data is not None and not isinstance(validation_data, slice):
@@ -104,6 +102,27 @@ class Learning(NestedParameters):
             self._evaluate(series, blocks)
             self._check_gaussian(series)
         return self
+
+    def choose(self, data: Any) -> Choices:
+        """What `fit` would choose for what is "auto", and why, without training; whether hidden layers help shows in training.
+
+        Args:
+            data: One or many series, as for `fit`.
+        """
+        fresh: Any = clone(self)
+        fresh._check_parameters()
+        series = fresh._read(data)
+        fresh._choose([fresh.scaling_.transform_series(each) for each in series], validated=False)
+        return fresh.choices_
+
+    def _read(self, data: Any) -> list[Series]:
+        """The data as series, from which layout and scaling are taken."""
+        likelihood = self._checked_likelihood()
+        self.layout_ = layout_of(data)
+        series = self._series(data)
+        require_trainable(series)
+        self.scaling_ = DataScaling.fit(series, regular=self.residual is False, standardise=likelihood.standardiser)
+        return series
 
     def update(self, data: Any, iterations: int = UPDATE_ITERATIONS) -> Any:
         """Follow a system that drifts: go on training on new data for a few iterations, at a fifth of the learning rate.

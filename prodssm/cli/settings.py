@@ -1,0 +1,117 @@
+"""What a run is told: flags, and a TOML file for all that they do not say."""
+
+import tomllib
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from difflib import get_close_matches
+from inspect import signature
+from pathlib import Path
+from typing import Any
+
+from prodssm.cli.files import read_table, require_source
+
+
+@dataclass(frozen=True)
+class DataSettings:
+    """Which columns of a table are what, see `prodssm.frames.series_of`."""
+
+    output: Sequence[str] = ()
+    control: Sequence[str] = ()
+    time: str | None = None
+    group: str | None = None
+    calendar: Sequence[str] = ()
+    one_hot: Sequence[str] = ()
+    fill: str | None = None
+    delimiter: str | None = None
+    encoding: str = "utf-8"
+
+    def series(self, path: Path) -> Any:
+        """The series of a file."""
+        from prodssm.data.frames import series_of
+
+        table = read_table(path, self.delimiter, self.encoding)
+        time = self.time or _only_dates(table)
+        found = series_of(
+            table,
+            columns=list(self.output) or None,
+            controls=list(self.control),
+            time=time,
+            group=self.group,
+            calendar="auto" if list(self.calendar) == ["auto"] else list(self.calendar) or None,
+            one_hot=list(self.one_hot),
+            fill=self.fill,
+        )
+        return found
+
+
+def _only_dates(table: Any) -> str | None:
+    """The only column of dates, if there is one."""
+    import pyarrow
+
+    found = [name for name in table.column_names if pyarrow.types.is_temporal(table.schema.field(name).type)]
+    return found[0] if len(found) == 1 else None
+
+
+@dataclass(frozen=True)
+class Config:
+    """A TOML file: keys at the top are flags, `[model]` holds parameters of `ProDSSM`, `[recipe]` those of `Recipe`."""
+
+    flags: dict[str, Any]
+    model: dict[str, Any]
+    recipe: dict[str, Any]
+
+    @classmethod
+    def read(cls, path: Path | None, known: Sequence[str]) -> "Config":
+        """The file, checked; without a path, nothing.
+
+        Args:
+            path: The file.
+            known: Flags of the command.
+        """
+        if path is None:
+            return cls({}, {}, {})
+        require_source(path)
+        try:
+            found = tomllib.loads(path.read_text(encoding="utf-8"))
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise ValueError(f"{path} is not TOML: {error}") from error
+        model, recipe = (_table(path, found.pop(name, {}), name) for name in ("model", "recipe"))
+        from prodssm import ProDSSM, Recipe
+
+        for where, given, names in (
+            ("", found, [name.replace("_", "-") for name in known]),
+            (" in [model]", model, list(signature(ProDSSM).parameters)),
+            (" in [recipe]", recipe, [field.name for field in fields(Recipe)]),
+        ):
+            for key in given:
+                if key not in names and key.replace("_", "-") not in names:
+                    near = get_close_matches(key, names, n=1)
+                    hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(sorted(names))}"
+                    raise ValueError(f"{path}: {key!r}{where} is not known; {hint}")
+        return cls({key.replace("-", "_"): value for key, value in found.items()}, model, recipe)
+
+
+def _table(path: Path, value: Any, name: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise ValueError(f"{path}: [{name}] must be a table, got {value!r}")
+    return {key: tuple(each) if isinstance(each, list) else each for key, each in value.items()}
+
+
+def merged(settings: DataSettings, config: Config, given: Sequence[str]) -> DataSettings:
+    """The settings of the file where no flag was given."""
+    found = {}
+    for field in fields(DataSettings):
+        if field.name in config.flags and field.name not in given:
+            value = config.flags[field.name]
+            many = field.name in ("output", "control", "calendar", "one_hot")
+            found[field.name] = [value] if many and isinstance(value, str) else value
+    return replace(settings, **found)
+
+
+def estimator(config: Config, model: dict[str, Any], recipe: dict[str, Any], *, progress: bool) -> Any:
+    """An unfitted model of the file's parameters and of flags, which win."""
+    from prodssm import ProDSSM, Recipe
+
+    trained = config.recipe | {name: value for name, value in recipe.items() if value is not None}
+    parts = config.model | {name: value for name, value in model.items() if value is not None}
+    return ProDSSM(**parts | {"recipe": Recipe(**trained) if trained else None, "progress": progress})

@@ -1,0 +1,107 @@
+"""What commands share: reading data for a model, writing answers, and saying what happens."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import typer
+from rich.console import Console
+
+from prodssm.cli.files import PLOTS, TABLES, read_table, require_source, require_target, write_plot, write_table
+from prodssm.cli.settings import Config, DataSettings, merged
+
+STATUS_AFTER = "the first call compiles, which takes some seconds"
+
+errors = Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+def series_of_command(context: typer.Context, path: Path, said: Config) -> Any:
+    """The data of a command, by its flags and its configuration."""
+    given = [name for name in context.params if str(context.get_parameter_source(name)).endswith("COMMANDLINE")]
+    names = [name for name in DataSettings.__dataclass_fields__ if context.params.get(name) is not None]
+    return merged(DataSettings(**{name: context.params[name] for name in names}), said, given).series(path)
+
+
+def listed(series: Any) -> list[Any]:
+    """One or several series as a list."""
+    return series if isinstance(series, list) else [series]
+
+
+def load_model(path: Path) -> Any:
+    """A fitted model from its file."""
+    from prodssm import ProDSSM, load
+
+    require_source(path)
+    found = load(path)
+    if not isinstance(found, ProDSSM):
+        raise ValueError(f"{path} holds a {type(found).__name__}; the command line works with ProDSSM")
+    return found
+
+
+def opened(model: Path, data: Path, out: Path, plot: Path | None, delimiter: str | None, encoding: str) -> tuple[Any, Any]:
+    """The model and the data of a question, after a look at where the answer goes."""
+    for path, kinds in ((out, TABLES), (plot, PLOTS)):
+        if path is not None:
+            require_target(path, kinds)
+    fitted = load_model(model)
+    return fitted, read_for(fitted, data, delimiter, encoding)
+
+
+def read_for(fitted: Any, path: Path, delimiter: str | None, encoding: str) -> Any:
+    """Series like those that a model was fitted to; other columns are ignored."""
+    from prodssm.data.frames import from_frames
+
+    return from_frames(selected(read_table(path, delimiter, encoding), fitted, path), fitted.layout_)
+
+
+def selected(table: Any, fitted: Any, path: Path, *, future: bool = False) -> Any:
+    """The columns that a model knows, or only those of its controls."""
+    from prodssm.data.layout import require_column
+
+    layout = fitted.layout_
+    if layout is None:
+        return table
+    wanted = layout.inputs if future else layout.names
+    try:
+        for name in wanted:
+            require_column(name, table.column_names)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+    return table.select([*wanted, *([layout.group] if layout.group in table.column_names else [])])
+
+
+def write_beliefs(rule: Any, series: Any, out: Path, plot: Path | None, states: bool, probability: float, quiet: bool) -> None:
+    """Filtered or smoothed outputs or states as a table, and a picture of them."""
+    from prodssm.evaluation.plots import plot_states
+
+    with working("at work", quiet):
+        found = rule(series)
+        shown = found if states else _outputs_of(found)
+    write_table(shown.to_frame("pyarrow", probability), out)
+    if plot is not None:
+        first = shown[0] if isinstance(series, list) else shown
+        write_plot(plot_states(first, label="state" if states else "output"), plot)
+    say(quiet, f"the answer is in {out}")
+
+
+def _outputs_of(found: Any) -> Any:
+    from prodssm.estimators.results import Panel
+
+    return Panel([each.outputs for each in found], found.labels) if isinstance(found, Panel) else found.outputs
+
+
+@contextmanager
+def working(what: str, quiet: bool) -> Iterator[None]:
+    """Something moves while the machine works."""
+    if quiet:
+        yield
+        return
+    with errors.status(f"{what}; {STATUS_AFTER}"):
+        yield
+
+
+def say(quiet: bool, text: str) -> None:
+    """Print a line, unless nobody wants to hear it."""
+    if not quiet:
+        typer.echo(text)
