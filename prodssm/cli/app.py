@@ -30,7 +30,7 @@ from prodssm.cli.options import (
     Weights,
 )
 from prodssm.cli.settings import Config, DataSettings, estimator
-from prodssm.cli.shared import listed, load_model, opened, read_for, say, selected, series_of_command, working, write_beliefs
+from prodssm.cli.shared import listed, load_model, opened, read_for, say, selected, working, write_beliefs
 from prodssm.cli.show import facts_of_model, lines_of_data, lines_of_model, write_metrics
 
 MODEL_FILE = (".safetensors",)
@@ -51,7 +51,6 @@ def root(version: Annotated[bool, typer.Option("--version", help="Print the vers
 
 @app.command()
 def fit(
-    context: typer.Context,
     data: Data,
     model: Annotated[Path | None, typer.Option(help="Where to write the model, a .safetensors file.")] = None,
     output: Output = None,
@@ -62,7 +61,7 @@ def fit(
     one_hot: OneHot = None,
     fill: Fill = None,
     delimiter: Delimiter = None,
-    encoding: Encoding = "utf-8",
+    encoding: Encoding = None,
     config: ConfigFile = None,
     weights: Weights = None,
     members: Members = None,
@@ -74,17 +73,17 @@ def fit(
     quiet: Quiet = False,
 ) -> None:
     """Learn a model from data."""
+    flags = locals()
     if model is None and not dry_run:
         raise ValueError("--model must say where to write the model, such as --model m.safetensors; or give --dry-run")
     for path, kinds in ((model, MODEL_FILE), (metrics, (".json",))):
         if path is not None:
             require_target(path, kinds)
     said = Config.read(config, KNOWN)
-    series = series_of_command(context, data, said)
+    series = DataSettings.of(flags, said).series(data)
     parts = {"weights": weights, "n_estimators": members, "random_state": seed, "checkpoint": checkpoint}
-    flags = {name: said.flags.get(flag) for name, flag in (("weights", "weights"), ("n_estimators", "members"))}
-    flags |= {"random_state": said.flags.get("seed")}
-    parts |= {name: value for name, value in flags.items() if parts[name] is None}
+    for name, flag in (("weights", "weights"), ("n_estimators", "members"), ("random_state", "seed")):
+        parts[name] = said.flags.get(flag) if parts[name] is None else parts[name]
     trained = {"iterations": said.flags.get("iterations") if iterations is None else iterations}
     unfitted = estimator(said, parts, trained, progress=not quiet)
     if dry_run:
@@ -111,7 +110,7 @@ def forecast(
     plot: Plot = None,
     probability: Probability = 0.95,
     delimiter: Delimiter = None,
-    encoding: Encoding = "utf-8",
+    encoding: Encoding = None,
     quiet: Quiet = False,
 ) -> None:
     """Forecast what follows some data, with intervals."""
@@ -137,7 +136,7 @@ def filter_(
     states: Annotated[bool, typer.Option("--states", help="Write hidden states instead of outputs.")] = False,
     probability: Probability = 0.95,
     delimiter: Delimiter = None,
-    encoding: Encoding = "utf-8",
+    encoding: Encoding = None,
     quiet: Quiet = False,
 ) -> None:
     """Say where the system was at each time, given the data up to then."""
@@ -154,7 +153,7 @@ def smooth(
     states: Annotated[bool, typer.Option("--states", help="Write hidden states instead of outputs.")] = False,
     probability: Probability = 0.95,
     delimiter: Delimiter = None,
-    encoding: Encoding = "utf-8",
+    encoding: Encoding = None,
     quiet: Quiet = False,
 ) -> None:
     """Say where the system was at each time, given all data; fills gaps."""
@@ -164,7 +163,6 @@ def smooth(
 
 @app.command()
 def backtest(
-    context: typer.Context,
     data: Data,
     out: Out,
     horizon: Annotated[int | None, typer.Option(help="Steps ahead.", min=1)] = None,
@@ -182,13 +180,14 @@ def backtest(
     one_hot: OneHot = None,
     fill: Fill = None,
     delimiter: Delimiter = None,
-    encoding: Encoding = "utf-8",
+    encoding: Encoding = None,
     config: ConfigFile = None,
     iterations: Iterations = None,
     plot: Plot = None,
     quiet: Quiet = False,
 ) -> None:
     """Forecast from many past origins, and score what happened then, by horizon."""
+    given = locals()
     from prodssm.evaluation.backtesting import backtest as run
 
     said = Config.read(config, KNOWN)
@@ -201,7 +200,7 @@ def backtest(
             require_target(path, kinds)
     if model is None:
         tried = estimator(said, {}, {"iterations": iterations}, progress=not quiet)
-        series = series_of_command(context, data, said)
+        series = DataSettings.of(given, said).series(data)
     else:
         tried = load_model(model)
         series = read_for(tried, data, delimiter, encoding)
@@ -240,19 +239,19 @@ def simulate(
 
 @app.command()
 def inspect(
-    context: typer.Context,
     file: Annotated[Path, typer.Argument(help="A model, or data.")],
     output: Output = None,
     control: Control = None,
     time: Time = None,
     group: Group = None,
     delimiter: Delimiter = None,
-    encoding: Encoding = "utf-8",
+    encoding: Encoding = None,
     metrics: Metrics = None,
 ) -> None:
     """Say what a model or a data file is."""
+    flags = locals()
     if file.suffix.lower() not in MODEL_FILE:
-        typer.echo(lines_of_data(listed(series_of_command(context, file, Config({}, {}, {})))))
+        typer.echo(lines_of_data(listed(DataSettings.of(flags, Config({}, {}, {})).series(file))))
         return
     fitted = load_model(file)
     typer.echo(lines_of_model(fitted))
@@ -267,7 +266,7 @@ def report(
     data: Data,
     out: Annotated[Path, typer.Option(help="Where to write the page, an .html file.")],
     delimiter: Delimiter = None,
-    encoding: Encoding = "utf-8",
+    encoding: Encoding = None,
     quiet: Quiet = False,
 ) -> None:
     """Write one page about a model on data: skill, calibration, forecasts, states; it needs no network."""

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import narwhals as nw
 import numpy as np
 
 TABLES, PLOTS = (".csv", ".parquet", ".npz"), (".png", ".svg", ".pdf")
@@ -17,13 +18,13 @@ LONGEST_HEADER = 1 << 20  # bytes
 # ---------------------------------------------------------------- reading
 
 
-def read_table(path: Path, delimiter: str | None = None, encoding: str = "utf-8") -> Any:
+def read_table(path: Path, delimiter: str | None = None, encoding: str | None = None) -> Any:
     """A table of pyarrow from a CSV, Parquet or npz file; an empty cell is a missing value.
 
     Args:
         path: The file.
         delimiter: Of a CSV file; by default the one that its first line has most of.
-        encoding: Of a CSV file.
+        encoding: Of a CSV file; UTF-8 by default.
     """
     require_source(path)
     kind = path.suffix.lower()
@@ -36,7 +37,7 @@ def read_table(path: Path, delimiter: str | None = None, encoding: str = "utf-8"
             return _without_index(parquet.read_table(path))
         except ArrowException as error:
             raise ValueError(f"{path} is not a Parquet file: {error}") from error
-    return _from_csv(path, delimiter, encoding)
+    return _from_csv(path, delimiter, encoding or "utf-8")
 
 
 def require_source(path: Path) -> None:
@@ -57,7 +58,7 @@ def _from_csv(path: Path, delimiter: str | None, encoding: str) -> Any:
     header = _header(path, encoding)
     delimiter = delimiter or max(DELIMITERS, key=header.count)
     names = header.rstrip("\r\n").split(delimiter)
-    duplicates = sorted({name.strip('"') for name in names if names.count(name) > 1})
+    duplicates = sorted({name.strip('"') for name in names if name and names.count(name) > 1})
     if duplicates:
         raise ValueError(f"{path}: columns must have different names, got {duplicates[0]!r} {names.count(duplicates[0])} times")
     options = csv.ConvertOptions(null_values=["", "NA", "NaN", "nan", "null", "None", "?"], strings_can_be_null=True)
@@ -75,7 +76,8 @@ def _from_csv(path: Path, delimiter: str | None, encoding: str) -> Any:
         raise ValueError(f"{path} cannot be read as CSV with the delimiter {delimiter!r}: {text}") from error
     if found.num_rows == 0:
         raise ValueError(f"{path} has a header and no rows")
-    return found
+    # A delimiter at the end of every line makes a column without name and values.
+    return found.select([name for name in found.column_names if name or found[name].null_count < found.num_rows])
 
 
 def _header(path: Path, encoding: str) -> str:
@@ -149,7 +151,8 @@ def whole(path: Path) -> Iterator[Path]:
 
 
 def write_table(table: Any, path: Path) -> None:
-    """Write a table of pyarrow by the ending of the path."""
+    """Write a data frame by the ending of the path."""
+    table = nw.from_native(table, eager_only=True).to_arrow()
     with whole(path) as draft:
         kind = path.suffix.lower()
         if kind == ".csv":

@@ -19,7 +19,7 @@ Calendar = Annotated[
 OneHot = Annotated[list[str] | None, typer.Option(help="Column of categories that acts as a control.")]
 Fill = Annotated[str | None, typer.Option(help="How gaps in controls are filled: previous or interpolate.")]
 Delimiter = Annotated[str | None, typer.Option(help="Of CSV files; found out by default.")]
-Encoding = Annotated[str, typer.Option(help="Of CSV files.")]
+Encoding = Annotated[str | None, typer.Option(help="Of CSV files; utf-8 by default.")]
 ConfigFile = Annotated[Path | None, typer.Option(help="TOML file of flags, [model] and [recipe] parameters; flags win.")]
 Weights = Annotated[str | None, typer.Option(help="local, global or point.")]
 Members = Annotated[int | None, typer.Option(help="Number of models whose mixture forecasts.", min=1)]

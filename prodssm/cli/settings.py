@@ -1,14 +1,17 @@
 """What a run is told: flags, and a TOML file for all that they do not say."""
 
 import tomllib
-from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
 from difflib import get_close_matches
 from inspect import signature
 from pathlib import Path
 from typing import Any
 
 from prodssm.cli.files import read_table, require_source
+
+MANY = ("output", "control", "calendar", "one_hot")  # settings that name several columns
 
 
 @dataclass(frozen=True)
@@ -23,25 +26,45 @@ class DataSettings:
     one_hot: Sequence[str] = ()
     fill: str | None = None
     delimiter: str | None = None
-    encoding: str = "utf-8"
+    encoding: str | None = None
+
+    @classmethod
+    def of(cls, flags: dict[str, Any], config: "Config") -> "DataSettings":
+        """The flags that were given, and the settings of the file where none was."""
+        found = {}
+        for field in fields(cls):
+            value = flags.get(field.name)
+            value = config.flags.get(field.name) if value is None else value
+            if value is not None:
+                found[field.name] = [value] if field.name in MANY and isinstance(value, str) else value
+        return cls(**found)
 
     def series(self, path: Path) -> Any:
         """The series of a file."""
         from prodssm.data.frames import series_of
 
         table = read_table(path, self.delimiter, self.encoding)
-        time = self.time or _only_dates(table)
-        found = series_of(
-            table,
-            columns=list(self.output) or None,
-            controls=list(self.control),
-            time=time,
-            group=self.group,
-            calendar="auto" if list(self.calendar) == ["auto"] else list(self.calendar) or None,
-            one_hot=list(self.one_hot),
-            fill=self.fill,
-        )
-        return found
+        with named(path):
+            return series_of(
+                table,
+                columns=list(self.output) or None,
+                controls=list(self.control),
+                time=self.time or _only_dates(table),
+                group=self.group,
+                calendar="auto" if list(self.calendar) == ["auto"] else list(self.calendar) or None,
+                one_hot=list(self.one_hot),
+                fill=self.fill,
+            )
+
+
+@contextmanager
+def named(path: Path) -> Iterator[None]:
+    """Errors name the file that they come from."""
+    try:
+        yield
+    except (TypeError, ValueError) as error:
+        text = str(error).removeprefix("frame ")
+        raise type(error)(f"{path}: {text}" if path.name not in text else text) from error
 
 
 def _only_dates(table: Any) -> str | None:
@@ -95,17 +118,6 @@ def _table(path: Path, value: Any, name: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise ValueError(f"{path}: [{name}] must be a table, got {value!r}")
     return {key: tuple(each) if isinstance(each, list) else each for key, each in value.items()}
-
-
-def merged(settings: DataSettings, config: Config, given: Sequence[str]) -> DataSettings:
-    """The settings of the file where no flag was given."""
-    found = {}
-    for field in fields(DataSettings):
-        if field.name in config.flags and field.name not in given:
-            value = config.flags[field.name]
-            many = field.name in ("output", "control", "calendar", "one_hot")
-            found[field.name] = [value] if many and isinstance(value, str) else value
-    return replace(settings, **found)
 
 
 def estimator(config: Config, model: dict[str, Any], recipe: dict[str, Any], *, progress: bool) -> Any:

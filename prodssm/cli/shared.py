@@ -9,18 +9,11 @@ import typer
 from rich.console import Console
 
 from prodssm.cli.files import PLOTS, TABLES, read_table, require_source, require_target, write_plot, write_table
-from prodssm.cli.settings import Config, DataSettings, merged
+from prodssm.cli.settings import named
 
 STATUS_AFTER = "the first call compiles, which takes some seconds"
 
 errors = Console(stderr=True, highlight=False, soft_wrap=True)
-
-
-def series_of_command(context: typer.Context, path: Path, said: Config) -> Any:
-    """The data of a command, by its flags and its configuration."""
-    given = [name for name in context.params if str(context.get_parameter_source(name)).endswith("COMMANDLINE")]
-    names = [name for name in DataSettings.__dataclass_fields__ if context.params.get(name) is not None]
-    return merged(DataSettings(**{name: context.params[name] for name in names}), said, given).series(path)
 
 
 def listed(series: Any) -> list[Any]:
@@ -39,7 +32,9 @@ def load_model(path: Path) -> Any:
     return found
 
 
-def opened(model: Path, data: Path, out: Path, plot: Path | None, delimiter: str | None, encoding: str) -> tuple[Any, Any]:
+def opened(
+    model: Path, data: Path, out: Path, plot: Path | None, delimiter: str | None, encoding: str | None
+) -> tuple[Any, Any]:
     """The model and the data of a question, after a look at where the answer goes."""
     for path, kinds in ((out, TABLES), (plot, PLOTS)):
         if path is not None:
@@ -48,11 +43,13 @@ def opened(model: Path, data: Path, out: Path, plot: Path | None, delimiter: str
     return fitted, read_for(fitted, data, delimiter, encoding)
 
 
-def read_for(fitted: Any, path: Path, delimiter: str | None, encoding: str) -> Any:
+def read_for(fitted: Any, path: Path, delimiter: str | None, encoding: str | None) -> Any:
     """Series like those that a model was fitted to; other columns are ignored."""
     from prodssm.data.frames import from_frames
 
-    return from_frames(selected(read_table(path, delimiter, encoding), fitted, path), fitted.layout_)
+    table = selected(read_table(path, delimiter, encoding), fitted, path)
+    with named(path):
+        return from_frames(table, fitted.layout_)
 
 
 def selected(table: Any, fitted: Any, path: Path, *, future: bool = False) -> Any:
@@ -63,11 +60,9 @@ def selected(table: Any, fitted: Any, path: Path, *, future: bool = False) -> An
     if layout is None:
         return table
     wanted = layout.inputs if future else layout.names
-    try:
+    with named(path):
         for name in wanted:
             require_column(name, table.column_names)
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from error
     return table.select([*wanted, *([layout.group] if layout.group in table.column_names else [])])
 
 

@@ -136,7 +136,7 @@ def numbers_of(name: str, column: nw.Series) -> np.ndarray:
     if not (column.dtype.is_numeric() or column.dtype == nw.Boolean):
         raise TypeError(
             f"column {name!r} must be numeric, got {column.dtype}{_first_text(column)}; leave it out, or declare it as time, "
-            "group or one_hot with prodssm.frames.series_of"
+            "group or one_hot"
         )
     try:
         return np.array(column.cast(nw.Float64).to_numpy(), float)

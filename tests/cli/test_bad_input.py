@@ -1,0 +1,209 @@
+"""Bad input: exit code 2, one sentence that helps, and nothing left behind."""
+
+import re
+
+import numpy as np
+import pytest
+from test_commands import fitted, model, quiet_world, record, run  # noqa: F401 - fixtures
+
+import prodssm as ps
+
+pandas = pytest.importorskip("pandas")
+FIT = ("--output", "level", "--control", "pump", "--model", "new.safetensors", "--quiet")
+AHEAD = ("--steps", "3", "--controls", "u.csv", "--out", "ahead.csv", "--quiet")
+
+
+def csv(frame, name="bad.csv", **how):
+    frame.to_csv(name, **{"index": False} | how)
+
+
+def text(content, name="bad.csv", encoding="utf-8"):
+    with open(name, "w", encoding=encoding, newline="") as file:
+        file.write(content)
+
+
+def shuffled():
+    frame = record()
+    frame.loc[[3, 4]] = frame.loc[[4, 3]].to_numpy()
+    csv(frame.astype({"level": float, "pump": float}))
+
+
+def doubled():
+    frame = record()
+    frame.loc[4, "when"] = frame.loc[3, "when"]
+    csv(frame)
+
+
+CASES = {
+    "no file": (lambda: None, ("fit", "none.csv", *FIT), "none.csv does not exist"),
+    "a folder": (lambda: None, ("fit", ".", *FIT), "is a folder; name a file"),
+    "empty": (lambda: text(""), ("fit", "bad.csv", *FIT), "bad.csv is empty"),
+    "header only": (lambda: text("level,pump\n"), ("fit", "bad.csv", *FIT), "has a header and no rows"),
+    "binary": (lambda: text("\0\1\2,\0\n"), ("fit", "bad.csv", *FIT), "is not a CSV file: it holds binary data"),
+    "not a parquet file": (lambda: text("level\n1\n", "bad.parquet"), ("fit", "bad.parquet", *FIT), "is not a Parquet file"),
+    "not an npz file": (lambda: text("level\n1\n", "bad.npz"), ("fit", "bad.npz", *FIT), "is not an npz file"),
+    "ragged": (lambda: text("level,pump\n1,2\n1,2,3\n"), ("fit", "bad.csv", *FIT), "cannot be read as CSV"),
+    "delimiter": (lambda: csv(record(), sep=";"), ("fit", "bad.csv", "--delimiter", ",", *FIT), "must have a column 'level'"),
+    "encoding": (
+        lambda: text("level,püm\n1,ä\n", encoding="latin-1"),
+        ("fit", "bad.csv", *FIT),
+        "is not written in utf-8.*try --encoding latin-1",
+    ),
+    "mixed types": (
+        lambda: csv(record().astype({"level": object}).replace({"level": {record().level[5]: "off"}})),
+        ("fit", "bad.csv", *FIT),
+        "column 'level' must be numeric, got String such as",
+    ),
+    "misspelt": (
+        lambda: csv(record()),
+        ("fit", "bad.csv", "--output", "levl", "--model", "new.safetensors"),
+        "bad.csv: must have a column 'levl', .* did you mean 'level'",
+    ),
+    "same column twice": (
+        lambda: text("level,level\n1,2\n2,3\n"),
+        ("fit", "bad.csv", *FIT),
+        "columns must have different names",
+    ),
+    "two roles": (
+        lambda: csv(record()),
+        ("fit", "bad.csv", "--output", "level", "--control", "level", "--model", "new.safetensors"),
+        "must be different columns, got 'level' twice",
+    ),
+    "unsorted": (shuffled, ("fit", "bad.csv", "--time", "when", *FIT), r"2024-03-29 02:00:00 after .* sort the rows"),
+    "duplicate stamp": (doubled, ("fit", "bad.csv", "--time", "when", *FIT), r"got 2024-03-29 02:00:00 twice .*drop one"),
+    "no stamp": (
+        lambda: csv(record().assign(when=record().when.where(record().index != 7))),
+        ("fit", "bad.csv", "--time", "when", *FIT),
+        "column 'when' must be complete, got a missing value in row 7",
+    ),
+    "text for a time": (
+        lambda: csv(record().assign(when="soon")),
+        ("fit", "bad.csv", "--time", "when", *FIT),
+        "time column 'when' must hold numbers, dates or times",
+    ),
+    "mixed time zones": (
+        lambda: csv(record().assign(when=["2024-01-01T00:00:00+01:00"] * 30 + ["2024-07-01T00:00:00+02:00 CEST"] * 30)),
+        ("fit", "bad.csv", "--time", "when", *FIT),
+        "of one format and time zone",
+    ),
+    "gap in a control": (
+        lambda: csv(record().assign(pump=record().pump.where(record().index != 7))),
+        ("fit", "bad.csv", *FIT),
+        "column 'pump' must be complete, got a missing value in row 7; say how to fill gaps",
+    ),
+    "fill": (
+        lambda: csv(record()),
+        ("fit", "bad.csv", "--fill", "next", *FIT),
+        "fill must be one of 'previous', 'interpolate'",
+    ),
+    "calendar without dates": (
+        lambda: csv(record().drop(columns="when")),
+        ("fit", "bad.csv", "--calendar", "weekend", *FIT),
+        "calendar needs time stamps",
+    ),
+    "calendar": (lambda: csv(record()), ("fit", "bad.csv", "--calendar", "tide", *FIT), "calendar must be 'auto' or among"),
+    "one row": (lambda: csv(record()[:1]), ("fit", "bad.csv", *FIT), "must have at least two time steps, got 1"),
+    "never observed": (
+        lambda: csv(record().assign(level=np.nan)),
+        ("fit", "bad.csv", *FIT),
+        "y must have observations of every output|column 'level' must be numeric",
+    ),
+    "an id with one row": (
+        lambda: csv(record(site=["a"] * 59 + ["b"])),
+        ("fit", "bad.csv", "--group", "site", "--time", "when", *FIT),
+        "group 'b': y must have at least two time steps",
+    ),
+    "infinite": (lambda: csv(record().assign(level=np.inf)), ("fit", "bad.csv", *FIT), "y must be finite or NaN"),
+    "no model path": (lambda: csv(record()), ("fit", "bad.csv"), "--model must say where"),
+    "ending of the model": (
+        lambda: csv(record()),
+        ("fit", "bad.csv", "--model", "m.pkl"),
+        "must end with .safetensors, got '.pkl'",
+    ),
+    "no folder": (lambda: csv(record()), ("fit", "bad.csv", "--model", "no/m.safetensors"), "does not exist; create it first"),
+    "weights": (lambda: csv(record()), ("fit", "bad.csv", "--weights", "lokal", *FIT), "local, global"),
+    "no number": (lambda: csv(record()), ("fit", "bad.csv", "--iterations", "many", *FIT), "Invalid value for .--iterations"),
+    "not toml": (
+        lambda: [csv(record()), text("a = ", "c.toml")],
+        ("fit", "bad.csv", "--config", "c.toml", *FIT),
+        "is not TOML",
+    ),
+    "key of the file": (
+        lambda: [csv(record()), text("outptu = 1", "c.toml")],
+        ("fit", "bad.csv", "--config", "c.toml", *FIT),
+        "'outptu' is not known; did you mean 'output'",
+    ),
+    "parameter of the file": (
+        lambda: [csv(record()), text("[model]\nhiden = 1", "c.toml")],
+        ("fit", "bad.csv", "--config", "c.toml", *FIT),
+        r"'hiden' in \[model\] is not known; did you mean 'hidden'",
+    ),
+    "not a model": (lambda: csv(record()), ("forecast", "bad.csv", "bad.csv", *AHEAD), "safetensors"),
+    "no controls": (
+        lambda: csv(record()),
+        ("forecast", "m.safetensors", "bad.csv", "--steps", "3", "--out", "a.csv"),
+        "u must give the 2 controls",
+    ),
+    "too few controls": (
+        lambda: [csv(record()), csv(record()[["pump"]][:1], "u.csv")],
+        ("forecast", "m.safetensors", "bad.csv", *AHEAD),
+        r"u must have shape \(2 or more, 1\), got \(1, 1\)",
+    ),
+    "column of the model": (
+        lambda: [csv(record().drop(columns="pump")), csv(record()[["pump"]], "u.csv")],
+        ("forecast", "m.safetensors", "bad.csv", *AHEAD),
+        "bad.csv: must have a column 'pump'",
+    ),
+    "ending of the answer": (
+        lambda: csv(record()),
+        ("filter", "m.safetensors", "bad.csv", "--out", "a.xlsx"),
+        "must end with .csv or .parquet or .npz",
+    ),
+    "horizon": (
+        lambda: csv(record()),
+        ("backtest", "bad.csv", "--model", "m.safetensors", "--horizon", "90", "--out", "a.csv", "--quiet"),
+        "data must have at least 120 observations",
+    ),
+    "probability": (
+        lambda: csv(record()),
+        ("filter", "m.safetensors", "bad.csv", "--out", "a.csv", "--probability", "95"),
+        "Invalid value for .--probability",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_exit_code_2_and_one_sentence(name, model, tmp_path, capsys):  # noqa: F811
+    make, words, said = CASES[name]
+    make()
+    before = sorted(path.name for path in tmp_path.iterdir())
+    assert run(*words) == 2
+    found = capsys.readouterr().err
+    assert found.startswith("error: ")
+    assert found.count("\n") == 1, found
+    assert re.search(said, found), found
+    assert sorted(path.name for path in tmp_path.iterdir()) == before
+
+
+def test_a_model_file_of_another_version_says_so(model, tmp_path, capsys):  # noqa: F811
+    path = tmp_path / model
+    content = path.read_bytes().replace(b'"format_version":"2"', b'"format_version":"9"')
+    path.write_bytes(content)
+    assert run("inspect", model) == 2
+    assert "upgrade prodssm" in capsys.readouterr().err
+
+
+def test_a_full_disk_leaves_nothing_behind(model, tmp_path, capsys, monkeypatch):  # noqa: F811
+    from prodssm.cli import files
+
+    csv(record(), "data.csv")
+
+    def full(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(files.os, "replace", full)
+    before = sorted(path.name for path in tmp_path.iterdir())
+    assert run("filter", model, "data.csv", "--out", "a.csv", "--quiet") == 2
+    assert "a.csv could not be written: no space left on device" in capsys.readouterr().err
+    assert sorted(path.name for path in tmp_path.iterdir()) == before
+    assert ps.load(model) is not None
