@@ -329,7 +329,8 @@ class Figure {
       if (this.tapped && now - this.tapped < 350) { this.tapped = 0; this.zoom(null); } else this.tapped = now;
     });
     svg.addEventListener("pointercancel", () => { this.start = undefined; this.draw(); });
-    svg.addEventListener("pointerleave", () => { if (this.start === undefined) this.leave(); });
+    // What a finger has touched stays until it touches something else.
+    svg.addEventListener("pointerleave", (event) => { if (this.start === undefined && event.pointerType === "mouse") this.leave(); });
   }
 
   zoom(domain) {
@@ -385,8 +386,9 @@ class Figure {
       let text;
       if (each.k === "area") text = format(line.hi[n] - line.lo[n], 4);
       else {
-        text = format(line.y[n]);
-        if ((line.s || line.lo) && line.y[n] !== null) text += ` [${bounds(line, n).map((each) => format(each, 4)).join(", ")}]`;
+        const banded = (line.s || line.lo) && line.y[n] !== null;
+        text = format(line.y[n], banded ? 4 : 5);
+        if (banded) text += ` [${bounds(line, n).map((each) => format(each, 4)).join(", ")}]`;
       }
       rows.push([each, text]);
     }
@@ -466,6 +468,9 @@ const watcher = new ResizeObserver((entries) => {
   }
 });
 for (const each of figures) watcher.observe(each.place);
+document.addEventListener("pointerdown", (event) => {
+  for (const each of figures) if (!each.place.contains(event.target)) each.leave();
+});
 
 // What is folded is printed as well.
 let opened = [];
