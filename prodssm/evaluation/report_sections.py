@@ -88,8 +88,10 @@ def _missing(found: Findings, runs: Sequence[Gap]) -> Markup:
 
 
 def drawing_note(found: Findings, pictures: Pictures) -> Markup:
-    """What is left out of pictures over time."""
+    """How time is counted, and what is left out of pictures over time."""
     notes = []
+    if found.series[0].time is not None:
+        notes.append(join("Time counts from the first row of a series, dates in seconds."))
     if pictures.decimated is not None:
         notes.append(
             say(

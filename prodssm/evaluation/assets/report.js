@@ -233,9 +233,9 @@ class Figure {
       const there = [], back = [];
       for (let k = begin; k < end; k++) {
         there.push(`${sx(X[k])} ${sy(upper(k))}`);
-        back.unshift(`${sx(X[k])} ${sy(lower(k))}`);
+        back.push(`${sx(X[k])} ${sy(lower(k))}`);
       }
-      if (there.length) make("path", { class: `fill ${style}`, d: `M${there.join("L")}L${back.join("L")}Z` }, group);
+      if (there.length) make("path", { class: `fill ${style}`, d: `M${there.join("L")}L${back.reverse().join("L")}Z` }, group);
     };
     if (each.k === "spans") {
       for (let k = 0; k < X.length; k += 2) {
