@@ -68,7 +68,7 @@ def page(found: Findings, now: datetime) -> str:
         "states": state_section(found, pictures),
         "dynamics": transition_section(found, pictures),
         "variance": variance_section(found, pictures),
-        "choices": choices_section(found),
+        "choices": choices_section(found.model),
         "settings": settings_section(found, now),
     }
     script = asset("report.js")

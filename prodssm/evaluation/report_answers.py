@@ -146,7 +146,7 @@ def transition_section(found: Findings, pictures: Pictures) -> Markup:
         value=number(largest, key="eigenvalue", digits=4),
         fate=fate,
     )
-    slopes = _slopes(learned.slope, states) if len(states) <= MOST_SLOPES else join()
+    slopes = _slopes(learned.slope, states) if 1 < len(states) <= MOST_SLOPES else join()
     return section("dynamics", title, picture, paragraph(around), slopes)
 
 

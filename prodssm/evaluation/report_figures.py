@@ -15,6 +15,7 @@ from prodssm.evaluation.report_pictures import (
     MOST_GAPS,
     MOST_OUTPUTS,
     MOST_STATES,
+    TIME_DIGITS,
     Pictures,
     TimeAxis,
     decimate,
@@ -24,7 +25,7 @@ from prodssm.evaluation.report_pictures import (
     rounded,
 )
 
-PALETTE = ("blue", "orange", "green", "purple", "red", "grey")
+PALETTE = ("blue", "orange", "green", "purple", "red", "teal", "pink", "grey")
 RIVALS = ("orange", "green", "purple")
 PIT_BINS = 10
 PART_COLOURS = {"measurement": "grey", "aleatoric": "orange", "epistemic": "blue"}
@@ -69,7 +70,7 @@ def _draw_time(pictures: Pictures, found: Findings) -> None:
             continue
         panels = {name: kept[n] for name, kept in beliefs.items()}
         shown = [
-            (title, [each | ({"c": "grey"} if each["k"] == "dots" else {}) for each in observed[k]])
+            (title, [each | ({"c": "grey"} if each["n"] == "observed" else {}) for each in observed[k]])
             for k, title in enumerate(found.names.outputs[:MOST_OUTPUTS])
         ]
         of_outputs = {name: kept.outputs for name, kept in panels.items()}
@@ -88,9 +89,11 @@ def _data_view(pictures: Pictures, found: Findings, n: int, series: Series, axis
         here = [gap for gap in found.gaps if gap.series == found.shown[n] and gap.output == k and gap.end - gap.begin > 1]
         # From the last value before a gap to the first one after it.
         ends = [(axis.at(max(gap.begin - 1, 0)), axis.at(min(gap.end, len(y) - 1))) for gap in here[:MOST_GAPS]]
-        dots = pictures.add_line(**axis.line(kept, y=y[kept, k]))
-        spans = pictures.add_line(x=rounded(np.array(ends).ravel(), 8))
-        layers.append([*([layer("spans", spans, "gap", "gap")] if ends else []), layer("dots", dots, "observed", "ink")])
+        seen = pictures.add_line(**axis.line(kept, y=y[kept, k]))
+        spans = pictures.add_line(x=rounded(np.array(ends).ravel(), TIME_DIGITS))
+        # Extremes of stretches are no observations to be counted, so they are joined.
+        shape = layer("dots" if len(kept) == len(y) else "trace", seen, "observed", "ink")
+        layers.append([*([layer("spans", spans, "gap", "gap")] if ends else []), shape])
         panels.append(panel(title, x_label, layers[-1]))
     for k, title in enumerate(found.names.controls[:MOST_CONTROLS]):
         u = np.asarray(series.u, float)[:, k]
@@ -156,7 +159,7 @@ def _forecast_view(
     for k, title in enumerate(found.names.outputs[:MOST_OUTPUTS]):
         band = pictures.add_line(**axis.line(after, **{name: np.asarray(part)[:, k] for name, part in bounds.items()}))
         dots = pictures.add_line(**axis.line(known, y=y[known, k]))
-        mark = pictures.add_line(x=rounded([axis.at(origin - 1)], 8))
+        mark = pictures.add_line(x=rounded([axis.at(origin - 1)], TIME_DIGITS))
         layers = [layer("mark", mark, "origin", "grey"), layer("band", band, "forecast", "blue")]
         panels.append(panel(title, found.names.time, [*layers, layer("dots", dots, "observed", "ink")], h=260))
     pictures.add_view("forecast", f"{place}/{number}", panels, dims=["series", "origin"])

@@ -111,19 +111,19 @@ def points_per_line(series: Sequence[Series], lines: int) -> int:
 
 
 def decimate(low: Float[np.ndarray, " n"], high: Float[np.ndarray, " n"], most: int) -> Int[np.ndarray, " m"]:
-    """Indices of at most so many points: of each stretch, where the lower line is lowest and the upper one is highest.
+    """Indices of at most so many points: both ends; of each stretch, where the lower line is lowest and the upper one highest.
 
     Missing values are no extremes, but a stretch without any other stays as a gap.
 
     Example:
         >>> wave = np.array([0.0, 0, 9, 0, 0, 0, -9, 0])
-        >>> decimate(wave, wave, 4).tolist()
-        [0, 2, 4, 6]
+        >>> decimate(wave, wave, 6).tolist()
+        [0, 2, 4, 6, 7]
     """
     count = len(low)
     if count <= most:
         return np.arange(count)
-    width = -(-count // (most // 2))
+    width = -(-count // (most // 2 - 1))
     room = -(-count // width) * width
     rows = [np.full(room, fill) for fill in (np.inf, -np.inf)]
     for row, values, fill in zip(rows, (low, high), (np.inf, -np.inf), strict=True):
@@ -131,7 +131,7 @@ def decimate(low: Float[np.ndarray, " n"], high: Float[np.ndarray, " n"], most: 
     starts = np.arange(0, room, width)
     lowest = starts + rows[0].reshape(-1, width).argmin(axis=1)
     highest = starts + rows[1].reshape(-1, width).argmax(axis=1)
-    return np.unique(np.concatenate([lowest, highest]))
+    return np.unique(np.concatenate([[0], lowest, highest, [count - 1]]))
 
 
 # ---------------------------------------------------------------- JSON

@@ -1,9 +1,12 @@
 """The sections of a report on the data and on what was chosen from them."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
+from prodssm._validation import plain
+from prodssm.estimators.choices import AUTO
 from prodssm.evaluation.report_findings import Findings
 from prodssm.evaluation.report_html import (
     Markup,
@@ -155,15 +158,17 @@ def _series(found: Findings) -> Markup:
 # ---------------------------------------------------------------- choices
 
 
-def choices_section(found: Findings) -> Markup:
-    """What was chosen from the data, and why."""
-    choices = found.model.choices_
+def choices_section(model: Any) -> Markup:
+    """What a fit has chosen from its data, and why."""
+    choices = model.choices_
     rows = []
     for name, label in CHOICES.items():
         if name in ("window", "batch") and name not in choices.reasons:
             continue
         value = tag("code", in_words(getattr(choices, name)), data_words=f"model.choices_.{name}")
-        reason = words(choices.reasons[name], f"model.choices_.reasons[{name!r}]") if name in choices.reasons else "given"
+        reason: Any = "the default" if plain(getattr(model, name, None)) in (AUTO, None) else "given"
+        if name in choices.reasons:
+            reason = words(choices.reasons[name], f"model.choices_.reasons[{name!r}]")
         rows.append([join(label, " ", tag("code", name)), value, reason])
     kept = "No blocks of the training data were held out."
     if choices.held_out:

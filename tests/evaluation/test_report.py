@@ -5,7 +5,9 @@ import hashlib
 import json
 import math
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
+from types import SimpleNamespace
 
 import jax
 import numpy as np
@@ -18,6 +20,7 @@ from prodssm.evaluation import report, report_findings
 from prodssm.evaluation.report_html import name_of, say, tag, unit_of
 from prodssm.evaluation.report_measures import are_training_data, gaps, horizon_groups, origins
 from prodssm.evaluation.report_pictures import MOST_SERIES, Pictures, TimeAxis, compact, decimate, points_per_line
+from prodssm.evaluation.report_sections import choices_section
 
 HOSTILE = "</script><script>alert(1)</script>"
 OUTPUTS, CONTROL = ("level (m)", HOSTILE), "pump & <b>valve</b> (V)"
@@ -326,6 +329,19 @@ def test_the_parts_of_the_variance_are_those_of_the_model(ensemble, page):
     assert "disagree" in section(page, "variance").text
 
 
+def test_what_was_chosen_is_told_apart_from_what_was_given(single, plain_page):
+    def rows(node):
+        return {next(each.all("code")).text: [cell.text for cell in each.all("td")] for each in node.one("tbody").all("tr")}
+
+    found = rows(section(plain_page, "choices"))
+    assert found["emission"] == ["identity", "given"]
+    assert found["latent_dim"] == ["1", "the default"]
+    assert found["residual"] == ["False", single[0].choices_.reasons["residual"]]
+    choices = replace(single[0].choices_, window=200, reasons={"window": "9000 time steps"})
+    model = SimpleNamespace(choices_=choices, **single[0].get_params(deep=False))
+    assert rows(parse(choices_section(model)))["window"] == ["200", "9000 time steps"]
+
+
 def test_why_local_weights_are_not_decomposed_is_told_in_the_words_of_the_library(single, plain_page):
     model, data = single
     with pytest.raises(ValueError, match="weights='local'") as error:
@@ -447,7 +463,7 @@ def test_decimation_keeps_peaks_gaps_and_the_number_of_points():
     y[1234], y[4321], y[6000:6500] = 50.0, -50.0, np.nan
     kept = decimate(y, y, 400)
     assert len(kept) <= 400
-    assert {1234, 4321} <= set(kept.tolist())
+    assert {0, 1234, 4321, 9999} <= set(kept.tolist())
     assert np.isnan(y[kept]).sum() >= 9  # one for each stretch of the gap
     assert (np.diff(kept) > 0).all()
     assert decimate(y[:300], y[:300], 400).tolist() == list(range(300))
@@ -518,7 +534,7 @@ def test_texts_have_enough_contrast_in_light_and_dark():
         for text in ("ink", "soft", "accent"):
             for ground in ("paper", "wash"):
                 assert contrast(colours[text], colours[ground]) >= 4.5, (text, ground)
-        for line in ("blue", "orange", "green", "purple", "red", "grey"):
+        for line in ("blue", "orange", "green", "purple", "red", "teal", "pink", "grey"):
             assert contrast(colours[line], colours["paper"]) >= 4.5, line
 
 

@@ -261,7 +261,7 @@ class Figure {
     } else {
       if (line.s || line.lo) between((k) => bounds(line, k)[0], (k) => bounds(line, k)[1], "");
       if (line.lo2) between((k) => line.lo2[k], (k) => line.hi2[k], "inner");
-      const style = each.k === "dots" ? "line thin" : each.k === "line" ? "rule" : "line";
+      const style = each.k === "dots" || each.k === "trace" ? "line thin" : each.k === "line" ? "rule" : "line";
       make("path", { class: style, fill: "none", d: path(line.y, each.k === "step") }, group);
       if (each.k === "marks") {
         make("path", { class: "dots", "stroke-width": 7, d: X.map((x, k) => line.y[k] === null ? "" : `M${sx(x)} ${sy(line.y[k])}h.01`).join("") || "M0 0" }, group);
