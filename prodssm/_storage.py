@@ -67,12 +67,7 @@ def write(
         ...     read(f"{folder}/a.safetensors").arrays["x"].tolist()
         [0.0, 1.0]
     """
-    # The end of a symbolic link, so that the link itself survives.
-    target = Path(os.path.realpath(path))
-    if target.is_dir():
-        raise IsADirectoryError(f"path must be a file, got the folder {target}")
-    if not target.parent.is_dir():
-        raise FileNotFoundError(f"the folder {target.parent} does not exist; create it first")
+    target = checked_target(path)
     if target.exists() and not overwrite:
         raise FileExistsError(f"{target} is already there; choose another path or say overwrite=True")
     header = {
@@ -83,7 +78,31 @@ def write(
         "config": _as_json(config),
     }
     checked = _checked_arrays(arrays)
-    _replace_at_once(target, safetensors.numpy.save(checked, metadata=header))
+    replace_at_once(target, safetensors.numpy.save(checked, metadata=header))
+
+
+def checked_target(path: str | os.PathLike[str]) -> Path:
+    """The file that a path stands for, before anything is written to it."""
+    # The end of a symbolic link, so that the link itself survives.
+    target = Path(os.path.realpath(path))
+    if target.is_dir():
+        raise IsADirectoryError(f"path must be a file, got the folder {target}")
+    if not target.parent.is_dir():
+        raise FileNotFoundError(f"the folder {target.parent} does not exist; create it first")
+    return target
+
+
+def replace_at_once(target: Path, content: bytes) -> None:
+    """Write beside the target, then rename: the only step that others can see. On failure nothing is left behind."""
+    temporary = target.with_name(f".prodssm-{uuid.uuid4().hex}.tmp")
+    try:
+        with temporary.open("xb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, target)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def read(path: str | os.PathLike[str]) -> Stored:
@@ -258,19 +277,6 @@ def _checked_arrays(arrays: Any) -> dict[str, np.ndarray]:
         # The format writes memory as it lies there: anything but C order would come back scrambled.
         checked[name] = np.array(array, order="C")
     return checked
-
-
-def _replace_at_once(target: Path, content: bytes) -> None:
-    """Write beside the target, then rename: the only step that others can see."""
-    temporary = target.with_name(f".prodssm-{uuid.uuid4().hex}.tmp")
-    try:
-        with temporary.open("xb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, target)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 # ---------------------------------------------------------------- what is read

@@ -268,6 +268,18 @@ class ProDSSM(Streaming, Learning):
         self._require_fit()
         save_prodssm(self, path)
 
+    def report(self, data: Any, path: str | os.PathLike[str]) -> None:
+        """Write one HTML page about this model on data: skill, calibration, forecasts, states, dynamics (docs/report.md).
+
+        Args:
+            data: One or many series like those of `fit`.
+            path: The file; it needs nothing else to be read, and no network.
+        """
+        from prodssm.evaluation.report import write_report
+
+        self._require_fit()
+        write_report(self, self._series(data), path)
+
     # ------------------------------------------------------------------ fitted attributes and data
 
     members_: tuple[FittedModel, ...]
