@@ -76,6 +76,7 @@ bench: .venv/bench
 		$(BIN)/python benchmarks/$$name.py --save benchmarks/results/$$name.jsonl --plot docs/images/$$name.png || exit 1; \
 	done
 	$(BIN)/python benchmarks/compile.py --save benchmarks/results/compile.jsonl
+	$(BIN)/python benchmarks/import_time.py --save benchmarks/results/import_time.jsonl
 	$(BIN)/python benchmarks/automatic.py --all-cores
 	$(BIN)/python scripts/benchmark_tables.py
 

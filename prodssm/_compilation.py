@@ -281,6 +281,8 @@ class _OneBlasThread:
 
 @cache
 def _blas() -> ThreadpoolController:
+    import scipy.linalg.cython_blas  # noqa: F401  # JAX loads it later, when the search would have missed it
+
     return ThreadpoolController().select(user_api="blas")
 
 

@@ -1,5 +1,7 @@
 """Programs are compiled once per bucket, few are kept, BLAS has one thread while they run, and a signal ends a call at once."""
 
+import json
+import os
 import signal
 import subprocess
 import sys
@@ -212,6 +214,22 @@ def test_threads_share_the_limit_and_the_last_one_restores_it():
         leave.set()
         thread.join()
         assert blas_threads() == many
+
+
+def test_the_first_program_of_a_process_finds_the_blas_that_jax_loads_only_now():
+    program = (
+        "import prodssm, sys, threadpoolctl\n"
+        "assert 'scipy.linalg' not in sys.modules\n"
+        "from prodssm._compilation import one_blas_thread\n"
+        "with one_blas_thread():\n"
+        "    import scipy.linalg.cython_blas\n"
+        "    pools = threadpoolctl.threadpool_info()\n"
+        "    print([pool['num_threads'] for pool in pools if pool['user_api'] == 'blas'])\n"
+    )
+    environment = os.environ | {"OPENBLAS_NUM_THREADS": "2", "OMP_NUM_THREADS": "2"}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert set(json.loads(done.stdout)) == {1}
 
 
 # ---------------------------------------------------------------- interruption

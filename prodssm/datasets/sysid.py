@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from scipy.io import loadmat
 
 from prodssm.data.series import Series
 from prodssm.datasets.locate import find
@@ -97,6 +96,8 @@ def load(name: str) -> SystemData:
 
 def _halves(path: Path) -> tuple[Series, Series]:
     if path.suffix == ".mat":
+        from scipy.io import loadmat  # slow to import
+
         arrays = loadmat(path)
         u, y = (arrays[key].astype(np.float64)[:, 0] for key in ("u", "p"))
     else:

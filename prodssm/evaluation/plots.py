@@ -7,7 +7,6 @@ Each function draws on the given axes, or on new ones, and returns them. Bands a
 from typing import Any
 
 import numpy as np
-from scipy import special
 
 from prodssm._validation import require_integer
 from prodssm.data.frames import from_frames
@@ -217,8 +216,10 @@ def plot_pit(pit: Any, bins: int = 10, ax: Any = None) -> Any:
     values = values[~np.isnan(values)]
     if not values.size or values.min() < 0 or values.max() > 1:
         raise ValueError("pit must hold values between 0 and 1, such as those of prodssm.metrics.pit")
+    from scipy.special import bdtrik  # slow to import
+
     ax = _axes(ax)
-    low, high = np.ceil(special.bdtrik([(1 - PROBABILITY) / 2, (1 + PROBABILITY) / 2], values.size, 1 / bins))
+    low, high = np.ceil(bdtrik([(1 - PROBABILITY) / 2, (1 + PROBABILITY) / 2], values.size, 1 / bins))
     ax.hist(values, bins=bins, range=(0, 1), color="C0", alpha=0.7, rwidth=0.95)
     ax.axhspan(low, high, color="k", alpha=0.12, lw=0, label="95 % if calibrated")
     ax.axhline(values.size / bins, color="k", lw=0.8, ls="--")

@@ -11,7 +11,6 @@ from typing import Any
 import jax.random as jr
 import numpy as np
 from jaxtyping import PRNGKeyArray
-from scipy.special import ndtr
 
 from prodssm._validation import require_finite, require_integer, require_probability, require_shape, require_variances
 
@@ -80,7 +79,7 @@ def crps(y: Any, mean: Any, std: Any) -> float:
     z = _z_scores(error, std)
     density = np.exp(-(z**2) / 2) / math.sqrt(2 * math.pi)
     # The error itself rather than std * z, so that the score at zero standard deviation is the absolute error.
-    scores = error * (2 * ndtr(z) - 1) + std * (2 * density - 1 / math.sqrt(math.pi))
+    scores = error * (2 * _normal_cdf(z) - 1) + std * (2 * density - 1 / math.sqrt(math.pi))
     return float(scores[observed].mean())
 
 
@@ -147,7 +146,7 @@ def pit(y: Any, mean: Any, std: Any) -> np.ndarray:
         One value per entry of `y`; NaN where it is missing.
     """
     error, std, observed = _errors(y, mean, std)
-    return np.where(observed, ndtr(_z_scores(error, std)), np.nan)
+    return np.where(observed, _normal_cdf(_z_scores(error, std)), np.nan)
 
 
 def pit_histogram(y: Any, mean: Any, std: Any, bins: int = 10) -> tuple[np.ndarray, np.ndarray]:
@@ -243,6 +242,13 @@ def _quantile(probability: float) -> float:
     """Half the width of the central interval of this probability, in standard deviations."""
     require_probability(probability)
     return NormalDist().inv_cdf(0.5 + float(probability) / 2)
+
+
+def _normal_cdf(z: np.ndarray) -> np.ndarray:
+    """Standard normal distribution function."""
+    from scipy.special import ndtr  # slow to import
+
+    return ndtr(z)
 
 
 def _generator(key: PRNGKeyArray) -> np.random.Generator:
