@@ -8,7 +8,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Rooms whose numbers depend on the precision.
 NUMERICS := tests/beliefs tests/networks tests/methods tests/data tests/models
 
-.PHONY: demo test test-all bench experiments results cases clean
+.PHONY: demo test test-all bench experiments results cases dist clean
 
 .venv/made:
 	$(PYTHON) -m venv .venv
@@ -95,5 +95,11 @@ results: .venv/demo
 cases: .venv/test
 	$(BIN)/python scripts/random_cases.py
 
+# The wheel and the sdist, checked as the release does.
+dist: .venv/dev
+	rm -rf dist
+	$(BIN)/python -m build --no-isolation
+	$(BIN)/twine check --strict dist/*
+
 clean:
-	rm -rf .venv .cache output .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .cache dist output .pytest_cache .ruff_cache .hypothesis
