@@ -48,7 +48,12 @@ class Mocap:
 
 
 def load() -> Mocap:
-    """All sequences; mind the traps at the top of this module."""
+    """All sequences; mind the traps at the top of this module.
+
+    Example:
+        >>> load().test.shape
+        (4, 300, 50)
+    """
     from scipy.io import loadmat  # slow to import
 
     arrays = loadmat(find("mocap/mocap35.mat", url=ADDRESS, sha256=SHA256))

@@ -85,7 +85,12 @@ class SystemData:
 
 
 def load(name: str) -> SystemData:
-    """One of the systems in NAMES."""
+    """One of the systems in NAMES.
+
+    Example:
+        >>> load("tanks").train.y.shape
+        (1024, 1)
+    """
     if name not in _FACTS:
         raise ValueError(f"name must be one of {', '.join(NAMES)}; got {name!r}")
     facts = _FACTS[name]

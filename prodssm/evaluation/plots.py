@@ -40,6 +40,10 @@ def plot_forecast(
 
     Returns:
         The axes.
+
+    Example:
+        >>> plot_forecast(ahead, history=y).get_xlabel()
+        'time step'
     """
     ax = axes_or_new(ax)
     bounds = central_interval(prediction, PROBABILITY)
@@ -88,6 +92,10 @@ def plot_states(
 
     Returns:
         The axes.
+
+    Example:
+        >>> plot_states(model.filter(y)).get_ylabel()
+        'state'
     """
     ax = axes_or_new(ax)
     mean, bounds = np.asarray(beliefs.mean), central_interval(beliefs, PROBABILITY)
@@ -117,6 +125,10 @@ def plot_transition(model: Any, grid: Any, truth: Any = None, ax: Any = None) ->
 
     Returns:
         The axes.
+
+    Example:
+        >>> plot_transition(model, np.linspace(-1, 1, 5)).get_ylabel()
+        'next state'
     """
     grid = np.asarray(grid)
     if grid.ndim != 1:
@@ -142,6 +154,10 @@ def plot_skill(skill: Any, metric: str = "rmse", ax: Any = None) -> Any:
 
     Returns:
         The axes.
+
+    Example:
+        >>> plot_skill(model.skill_, metric="crps").get_xlabel()
+        'steps ahead'
     """
     if metric not in (known := next(iter(skill.scores.values()))):
         raise ValueError(f"metric must be one of {', '.join(known)}; got {metric!r}")
@@ -170,6 +186,10 @@ def plot_history(history: Any, ax: Any = None) -> Any:
 
     Returns:
         The axes.
+
+    Example:
+        >>> plot_history(model.history_).get_title()
+        'all iterations done'
     """
     ax = axes_or_new(ax)
     ax.plot(history.iterations, history.objective, label="objective")
@@ -190,6 +210,10 @@ def plot_check(check: GaussianCheck, ax: Any = None) -> Any:
 
     Returns:
         The axes.
+
+    Example:
+        >>> plot_check(model.check(y, steps=3)).get_title()
+        '3 of 3 steps agree with samples'
     """
     ax = axes_or_new(ax)
     steps = np.arange(1, len(check.mean_gap) + 1)
@@ -219,6 +243,10 @@ def plot_pit(pit: Any, bins: int = 10, ax: Any = None) -> Any:
 
     Returns:
         The axes.
+
+    Example:
+        >>> plot_pit(np.linspace(0.05, 0.95, 10)).get_ylabel()
+        'observations'
     """
     require_integer("bins", bins, least=1)
     values = np.asarray(pit, float).ravel()
@@ -246,6 +274,10 @@ def plot_residuals(residuals: Any, output: int | str = 0, lags: int = 20) -> Any
 
     Returns:
         The three axes.
+
+    Example:
+        >>> plot_residuals(model.residuals(y))[2].get_ylabel()
+        'autocorrelation'
     """
     require_integer("lags", lags, least=1)
     n = chosen_indices("output", output, residuals.names)[0]

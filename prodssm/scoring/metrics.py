@@ -48,13 +48,23 @@ def nll(y: Any, mean: Any, cov: Any) -> float:
 
 
 def mse(y: Any, mean: Any) -> float:
-    """Mean squared error over all observed values."""
+    """Mean squared error over all observed values.
+
+    Example:
+        >>> mse([1.0, 2.0], mean=[1.0, 4.0])
+        2.0
+    """
     y, mean, observed = _outcomes(y, mean)
     return float(((y - mean)[observed] ** 2).mean())
 
 
 def rmse(y: Any, mean: Any) -> float:
-    """Root mean squared error over all observed values, in the unit of `y`."""
+    """Root mean squared error over all observed values, in the unit of `y`.
+
+    Example:
+        >>> rmse([1.0, float("nan")], mean=[4.0, 0.0])
+        3.0
+    """
     return math.sqrt(mse(y, mean))
 
 
@@ -120,14 +130,24 @@ def energy_score(y: Any, mean: Any, cov: Any, *, key: PRNGKeyArray, samples: int
 
 
 def coverage(y: Any, mean: Any, std: Any, probability: float = 0.95) -> float:
-    """Fraction of the observed values inside the central interval of this probability; equal to it if calibrated."""
+    """Fraction of the observed values inside the central interval of this probability; equal to it if calibrated.
+
+    Example:
+        >>> coverage([0.0, 3.0], mean=[0.0, 0.0], std=[1.0, 1.0])
+        0.5
+    """
     radius = _quantile(probability)
     error, std, observed = _errors(y, mean, std)
     return float((np.abs(error) <= radius * std)[observed].mean())
 
 
 def width(std: Any, probability: float = 0.95) -> float:
-    """Mean width of the central intervals of this probability."""
+    """Mean width of the central intervals of this probability.
+
+    Example:
+        >>> round(width([1.0, 1.0], probability=0.95), 2)
+        3.92
+    """
     radius = _quantile(probability)
     std = _numbers("std", std)
     require_variances("std", std)
@@ -144,6 +164,10 @@ def pit(y: Any, mean: Any, std: Any) -> np.ndarray:
 
     Returns:
         One value per entry of `y`; NaN where it is missing.
+
+    Example:
+        >>> pit([0.0, float("nan")], mean=[0.0, 0.0], std=[1.0, 1.0]).tolist()
+        [0.5, nan]
     """
     error, std, observed = _errors(y, mean, std)
     return np.where(observed, _normal_cdf(_z_scores(error, std)), np.nan)
