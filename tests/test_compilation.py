@@ -259,10 +259,11 @@ def send():
     os.kill(os.getpid(), number)
 
 y = np.random.default_rng(0).normal(size=(3000, 4))
+model = ps.ProDSSM(emission="identity", hidden=(50, 50), recipe=ps.Recipe(iterations=10**9), progress=False)
 threading.Thread(target=send, daemon=True).start()
 with warnings.catch_warnings(record=True) as said:
     warnings.simplefilter("always")
-    model = ps.ProDSSM(emission="identity", hidden=(50, 50), recipe=ps.Recipe(iterations=10**9), progress=False).fit(y)
+    model.fit(y)
 assert model.history_.interrupted
 assert any("interrupted" in str(warning.message) for warning in said), said
 sys.stdout.write("ended")
