@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import prodssm as ps
+from prodssm.cli import main
 
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -66,6 +67,8 @@ def test_the_wheel_holds_every_module_the_type_marker_the_licence_and_nothing_el
     modules = {file.relative_to(ROOT).as_posix() for file in (ROOT / "prodssm").rglob("*.py")}
     assert {name for name in names if not name.startswith(info)} == modules | {"prodssm/py.typed"}
     assert f"{info}/licenses/LICENSE" in names
+    with zipfile.ZipFile(built[0]) as file:
+        assert file.read(f"{info}/entry_points.txt").decode() == "[console_scripts]\nprodssm = prodssm.cli:main\n"
 
 
 @pytest.mark.slow
@@ -98,6 +101,14 @@ def test_the_wheel_works_without_the_checkout(built, tmp_path):
     file, answer = run("-c", QUICK_START, ROOT, cwd=work, env=environment).splitlines()[-2:]
     assert Path(file).is_relative_to(installed)
     assert answer == "(10, 1) True"
+
+
+def test_the_program_says_what_to_install_where_an_extra_is_missing(monkeypatch):
+    for name in [name for name in sys.modules if name.startswith("prodssm.cli.")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "typer", None)  # as if it were not installed
+    with pytest.raises(SystemExit, match=r"the program needs typer: pip install 'prodssm\[cli\]'"):
+        main()
 
 
 def test_every_extra_has_code_behind_it():

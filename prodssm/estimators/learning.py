@@ -112,6 +112,10 @@ class Learning(NestedParameters):
 
         Args:
             data: One or many series, as for `fit`.
+
+        Example:
+            >>> model.choose(y).latent_dim
+            1
         """
         fresh: Any = clone(self)
         fresh._check_parameters()

@@ -309,6 +309,10 @@ def plot_backtest(found: Any, output: int | str = 0) -> Any:
 
     Returns:
         The two axes.
+
+    Example:
+        >>> plot_backtest(ps.evaluation.backtest(model, y, horizon=5))[0].get_ylabel()
+        'RMSE of y0'
     """
     n = chosen_indices("output", output, found.names)[0]
     horizons = np.arange(1, found.mean.shape[1] + 1)
