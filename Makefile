@@ -8,7 +8,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Rooms whose numbers depend on the precision.
 NUMERICS := tests/beliefs tests/networks tests/methods tests/data tests/models
 
-.PHONY: demo test test-all bench experiments results cases clean
+.PHONY: demo test test-all bench experiments results cases dist clean
 
 .venv/made:
 	$(PYTHON) -m venv .venv
@@ -76,6 +76,7 @@ bench: .venv/bench
 		$(BIN)/python benchmarks/$$name.py --save benchmarks/results/$$name.jsonl --plot docs/images/$$name.png || exit 1; \
 	done
 	$(BIN)/python benchmarks/compile.py --save benchmarks/results/compile.jsonl
+	$(BIN)/python benchmarks/import_time.py --save benchmarks/results/import_time.jsonl
 	$(BIN)/python benchmarks/automatic.py --all-cores
 	$(BIN)/python scripts/benchmark_tables.py
 
@@ -94,5 +95,11 @@ results: .venv/demo
 cases: .venv/test
 	$(BIN)/python scripts/random_cases.py
 
+# The wheel and the sdist, checked as the release does.
+dist: .venv/dev
+	rm -rf dist
+	$(BIN)/python -m build --no-isolation
+	$(BIN)/twine check --strict dist/*
+
 clean:
-	rm -rf .venv .cache output .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .cache dist output .pytest_cache .ruff_cache .hypothesis

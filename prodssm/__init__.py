@@ -1,5 +1,8 @@
 """prodssm: learn unknown dynamics from time series and say how sure you are, without sampling."""
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from prodssm import datasets as datasets
 from prodssm import evaluation as evaluation
 from prodssm._compilation import enable_compilation_cache as enable_compilation_cache
@@ -14,9 +17,6 @@ from prodssm.beliefs.weights.diagonal import DiagonalWeights as DiagonalWeights
 from prodssm.beliefs.weights.low_rank import LowRankWeights as LowRankWeights
 from prodssm.data import frames as frames
 from prodssm.data.series import Series as Series
-from prodssm.estimators.persistence import load as load
-from prodssm.estimators.prodssm import ProDSSM as ProDSSM
-from prodssm.estimators.regressor import DeepStochasticRegressor as DeepStochasticRegressor
 from prodssm.evaluation import plots as plots
 from prodssm.methods.base import Method as Method
 from prodssm.methods.base import channel as channel
@@ -42,4 +42,27 @@ from prodssm.training.history import StopReason as StopReason
 from prodssm.training.recipe import Recipe as Recipe
 from prodssm.training.series_task import train as train
 
+if TYPE_CHECKING:
+    from prodssm.estimators.persistence import load as load
+    from prodssm.estimators.prodssm import ProDSSM as ProDSSM
+    from prodssm.estimators.regressor import DeepStochasticRegressor as DeepStochasticRegressor
+
 __version__ = "0.1.0"
+
+# scikit-learn takes longer to import than JAX (it imports scipy.stats and pandas), so the estimators wait for their first use.
+_ESTIMATORS = {
+    "DeepStochasticRegressor": "prodssm.estimators.regressor",
+    "ProDSSM": "prodssm.estimators.prodssm",
+    "load": "prodssm.estimators.persistence",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _ESTIMATORS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = globals()[name] = getattr(import_module(_ESTIMATORS[name]), name)
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_ESTIMATORS})

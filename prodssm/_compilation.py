@@ -91,6 +91,11 @@ def keep_programs(most: int) -> int:
     """Set how many compiled programs of this library are kept, and return how many were kept before.
 
     The default, 32, needs at most some 40,000 memory maps. Programs of other JAX functions are not touched.
+
+    Example:
+        >>> before = keep_programs(64)
+        >>> keep_programs(before)
+        64
     """
     if isinstance(most, bool) or not isinstance(most, int) or most < 1:
         raise ValueError(f"most must be a positive integer, got {most!r}")
@@ -281,6 +286,8 @@ class _OneBlasThread:
 
 @cache
 def _blas() -> ThreadpoolController:
+    import scipy.linalg.cython_blas  # noqa: F401  # JAX loads it later, when the search would have missed it
+
     return ThreadpoolController().select(user_api="blas")
 
 
@@ -313,6 +320,10 @@ def enable_compilation_cache(folder: str | os.PathLike[str] | None = None) -> Pa
 
     Returns:
         The folder.
+
+    Example:
+        >>> enable_compilation_cache("programs").name
+        'programs'
     """
     if folder is None:
         home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"

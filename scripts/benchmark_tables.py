@@ -31,7 +31,7 @@ def table(header: list[str], rows: list[list[Any]]) -> str:
 def section(name: str) -> str:
     """The tables and the figure of one benchmark, or a line that says that it was not run."""
     if not (RESULTS / f"{name}.jsonl").exists():
-        return f"`benchmarks/{name}.py` was not run: there is no `benchmarks/results/{name}.jsonl`."
+        return f"`benchmarks/{name}.py` was not run for this page."
     figure = f"![{FIGURES[name]}](images/{name}.png)"
     return "\n\n".join([SECTIONS[name](), *([figure] if (ROOT / "docs" / "images" / f"{name}.png").exists() else [])])
 
@@ -203,6 +203,15 @@ def compilation() -> str:
     return "\n\n".join([table(["part", "package", "measured"], body), claims(rows)])
 
 
+def import_time() -> str:
+    """Median times of the imports, promised bound."""
+    rows = load("import_time")
+    head = f"Medians of fresh processes that alternate, {rows[-1]['cores']} core(s), JAX {rows[-1]['jax']}."
+    imports = [row for row in rows if "imported" in row]
+    body = [[row["imported"], row["seconds"], row["cpu_seconds"], row["ratio"], row["cpu_ratio"]] for row in imports]
+    return "\n\n".join([head, table(["import", "seconds", "CPU seconds", "ratio", "CPU ratio"], body), claims(rows)])
+
+
 TEXT = """# Benchmarks
 
 Written by `scripts/benchmark_tables.py` from what `make bench` last measured (`benchmarks/results/`). Ratios are of times
@@ -286,6 +295,13 @@ of a model with 50 outputs there; the time from a signal to the return of a fit;
 is the compilation of one fit and forecast, in seconds.
 
 {compile}
+
+## Import (`benchmarks/import_time.py`)
+
+`import prodssm` against importing JAX and equinox alone, with byte code that is already there. The estimators and SciPy are
+imported when they are first used; "before" is the package that imported them at once.
+
+{import_time}
 """
 
 SECTIONS = {
@@ -297,6 +313,7 @@ SECTIONS = {
     "stream": streaming,
     "global": global_weights,
     "compile": compilation,
+    "import_time": import_time,
 }
 FIGURES = {
     "one_step": "time and memory of one step",
@@ -307,6 +324,7 @@ FIGURES = {
     "stream": "time and memory against calls",
     "global": "cost and error against rank",
     "compile": "",
+    "import_time": "",
 }
 
 

@@ -1,5 +1,7 @@
 """Programs are compiled once per bucket, few are kept, BLAS has one thread while they run, and a signal ends a call at once."""
 
+import json
+import os
 import signal
 import subprocess
 import sys
@@ -214,6 +216,22 @@ def test_threads_share_the_limit_and_the_last_one_restores_it():
         assert blas_threads() == many
 
 
+def test_the_first_program_of_a_process_finds_the_blas_that_jax_loads_only_now():
+    program = (
+        "import prodssm, sys, threadpoolctl\n"
+        "assert 'scipy.linalg' not in sys.modules\n"
+        "from prodssm._compilation import one_blas_thread\n"
+        "with one_blas_thread():\n"
+        "    import scipy.linalg.cython_blas\n"
+        "    pools = threadpoolctl.threadpool_info()\n"
+        "    print([pool['num_threads'] for pool in pools if pool['user_api'] == 'blas'])\n"
+    )
+    environment = os.environ | {"OPENBLAS_NUM_THREADS": "2", "OMP_NUM_THREADS": "2"}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert set(json.loads(done.stdout)) == {1}
+
+
 # ---------------------------------------------------------------- interruption
 
 
@@ -241,10 +259,11 @@ def send():
     os.kill(os.getpid(), number)
 
 y = np.random.default_rng(0).normal(size=(3000, 4))
+model = ps.ProDSSM(emission="identity", hidden=(50, 50), recipe=ps.Recipe(iterations=10**9), progress=False)
 threading.Thread(target=send, daemon=True).start()
 with warnings.catch_warnings(record=True) as said:
     warnings.simplefilter("always")
-    model = ps.ProDSSM(emission="identity", hidden=(50, 50), recipe=ps.Recipe(iterations=10**9), progress=False).fit(y)
+    model.fit(y)
 assert model.history_.interrupted
 assert any("interrupted" in str(warning.message) for warning in said), said
 sys.stdout.write("ended")

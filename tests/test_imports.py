@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import prodssm as ps
 
 PACKAGE = Path(ps.__file__).parent
@@ -72,6 +74,27 @@ def test_files_and_functions_stay_small():
 def test_estimators_have_few_parameters():
     for estimator in (ps.ProDSSM, ps.DeepStochasticRegressor):
         assert len(inspect.signature(estimator).parameters) <= 16
+
+
+def test_importing_leaves_slow_modules_to_the_functions_that_need_them():
+    slow = ["scipy", "sklearn", "pandas", "polars", "pyarrow", "matplotlib", "joblib", "distributed", "prodssm.estimators"]
+    program = f"import sys, prodssm\nprint(*sorted(set({slow!r}) & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-W", "error", "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == []
+
+
+def test_every_public_name_resolves_and_is_listed():
+    tree = ast.parse((PACKAGE / "__init__.py").read_text(encoding="utf-8"))
+    imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+    names = [alias.asname for node in imports for alias in node.names if alias.asname]
+    assert len(names) == len(set(names)) >= 40
+    assert set(ps._ESTIMATORS) <= set(names)
+    for name in names:
+        assert name in dir(ps)
+        assert getattr(ps, name) is not None
+    with pytest.raises(AttributeError, match="module 'prodssm' has no attribute 'Nothing'"):
+        _ = ps.Nothing
 
 
 def test_importing_sets_no_jax_flag_and_starts_no_device():

@@ -32,6 +32,11 @@ class Channel(eqx.Module):
         noise: Covariance of the residual of that regression; positive semi-definite.
         weight_slope: The expected Jacobian with respect to carried weights, output by weight; `None` if none are carried.
         affine: Whether the function is affine, so that the noise is zero by construction; see `Channel.of_affine`.
+
+    Example:
+        >>> channel = Channel(mean=[1.0], slope=[[2.0]], noise=[[0.5]])
+        >>> Gaussian([0.0], [[1.0]]).predict(channel).var.item()
+        4.5
     """
 
     mean: Float[Array, " y"] = eqx.field(converter=partial(as_array, "mean", ndim=1))
@@ -107,7 +112,13 @@ def _diagonal(variances: Any, mean: Array) -> Array:
 
 
 def compose(first: Channel, then: Channel) -> Channel:
-    """The channel of `then(first(x))`, where `then` was built around the belief that `first` predicts."""
+    """The channel of `then(first(x))`, where `then` was built around the belief that `first` predicts.
+
+    Example:
+        >>> half = Channel(mean=[0.5], slope=[[0.5]], noise=[[0.25]])
+        >>> compose(half, half).slope.item()
+        0.25
+    """
     noise = sandwich(then.slope, first.noise) + then.noise
     weight_slope = first.weight_slope
     if weight_slope is not None:
@@ -125,6 +136,11 @@ class Belief(eqx.Module):
         cov: Covariance of the state.
         state: The marginal belief about the state.
         weights: The belief about carried weights; `None` if the state alone is carried.
+
+    Example:
+        >>> belief: Belief = Gaussian([1.0], [[4.0]])
+        >>> belief.plus(jnp.array([5.0])).std.item()
+        3.0
     """
 
     mean: eqx.AbstractVar[Float[Array, " x"]]

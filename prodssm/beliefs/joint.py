@@ -18,6 +18,12 @@ class JointGaussian(Belief):
         state: The marginal belief about the state.
         cross: Cross-covariance of state and weights, state by weight; or a structured form that the weight belief understands.
         weights: The marginal belief about the weights, in its own covariance structure.
+
+    Example:
+        >>> net = ps.Network.mlp((1, 3, 1), key=jr.key(0))
+        >>> joint = JointGaussian.independent(belief, net.weights)
+        >>> joint.predict(ps.channel(net, joint, weights="global")).cross.shape
+        (1, 10)
     """
 
     state: Gaussian

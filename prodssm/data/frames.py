@@ -119,7 +119,13 @@ def series_of(
 
 
 def layout_of(data: Any) -> Layout | None:
-    """Return the layout of the first data frame among the data; None if there is none."""
+    """Return the layout of the first data frame among the data; None if there is none.
+
+    Example:
+        >>> import pyarrow
+        >>> layout_of(pyarrow.table({"level": [0.1, 0.3]})).outputs
+        ('level',)
+    """
     for each in data if isinstance(data, list | tuple) else [data]:
         if isinstance(each, FrameSeries):
             return each.layout
@@ -132,7 +138,13 @@ def layout_of(data: Any) -> Layout | None:
 
 
 def from_frames(data: Any, layout: Layout | None) -> Any:
-    """Convert every data frame among the data to series with columns in the order of the layout; keep other data unchanged."""
+    """Convert every data frame among the data to series with columns in the order of the layout; keep other data unchanged.
+
+    Example:
+        >>> import pyarrow
+        >>> from_frames([pyarrow.table({"level": [0.1, 0.3]})], None)[0].y.shape
+        (2, 1)
+    """
     layout = layout_of(data) if layout is None else layout
     if layout is None:
         return data
@@ -145,7 +157,12 @@ def from_frames(data: Any, layout: Layout | None) -> Any:
 
 
 def is_panel(data: Any, layout: Layout | None) -> bool:
-    """Whether data are several series, if only a list of one, rather than a series."""
+    """Whether data are several series, if only a list of one, rather than a series.
+
+    Example:
+        >>> is_panel([np.zeros((5, 1)), np.zeros((7, 1))], None), is_panel(np.zeros((5, 1)), None)
+        (True, False)
+    """
     if isinstance(data, list | tuple):
         return len(data) > 0 and not is_row(data[0])
     if layout is None or layout.group is None:

@@ -103,7 +103,12 @@ class Series(eqx.Module):
         return Record(self.y, self.u, self.dt)
 
     def window(self, begin: int, length: int) -> "Series":
-        """Return `length` consecutive time steps from `begin` on as a series of its own."""
+        """Return `length` consecutive time steps from `begin` on as a series of its own.
+
+        Example:
+            >>> Series(np.arange(10.0)).window(2, 3).y[:, 0].tolist()
+            [2.0, 3.0, 4.0]
+        """
         steps = slice(begin, begin + length)
         found = Series(self.y[steps], None if self.u is None else self.u[steps])
         return found if self.time is None else with_times(found, self.time[steps], _repeat_last(self.dt[steps][:-1]))

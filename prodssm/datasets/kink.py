@@ -57,6 +57,10 @@ def simulate(r: float, *, seed: int, steps: int = 120, process_std: float = 0.05
 
     Returns:
         The run, in float64.
+
+    Example:
+        >>> simulate(0.08, seed=0, steps=10).y.shape
+        (10, 1)
     """
     require_number("r", r)
     require_variances("r", r)
@@ -74,6 +78,11 @@ def simulate(r: float, *, seed: int, steps: int = 120, process_std: float = 0.05
 
 
 def grid(run: Kink, points: int = 70) -> Float64[np.ndarray, " points"]:
-    """States at which learned dynamics are scored: equally spaced over the range of the true trajectory of the run."""
+    """States at which learned dynamics are scored: equally spaced over the range of the true trajectory of the run.
+
+    Example:
+        >>> grid(simulate(0.08, seed=0), points=5).shape
+        (5,)
+    """
     require_integer("points", points, 2)
     return np.linspace(run.x.min(), run.x.max(), points)

@@ -37,6 +37,11 @@ def find(relative_path: str, *, url: str | None = None, sha256: str | None = Non
     Raises:
         FileNotFoundError: It is nowhere, and cannot be fetched; the message says what can be done.
         ValueError: It is there, but is another file than the one that was checked.
+
+    Example:
+        >>> find("nothing.csv")
+        Traceback (most recent call last):
+        FileNotFoundError: nothing.csv is not on this machine and has no address to download it from. Searched: ...
     """
     places = [folder / relative_path for folder in folders()]
     for place in places:

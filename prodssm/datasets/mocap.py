@@ -15,7 +15,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float64
-from scipy.io import loadmat
 
 from prodssm.datasets.locate import find
 
@@ -49,6 +48,13 @@ class Mocap:
 
 
 def load() -> Mocap:
-    """All sequences; mind the traps at the top of this module."""
+    """All sequences; mind the traps at the top of this module.
+
+    Example:
+        >>> load().test.shape
+        (4, 300, 50)
+    """
+    from scipy.io import loadmat  # slow to import
+
     arrays = loadmat(find("mocap/mocap35.mat", url=ADDRESS, sha256=SHA256))
     return Mocap(*(arrays[key].astype(np.float64) for key in ("Xtr", "Xval", "Xtest")))

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from scipy.io import loadmat
 
 from prodssm.data.series import Series
 from prodssm.datasets.locate import find
@@ -86,7 +85,12 @@ class SystemData:
 
 
 def load(name: str) -> SystemData:
-    """One of the systems in NAMES."""
+    """One of the systems in NAMES.
+
+    Example:
+        >>> load("tanks").train.y.shape
+        (1024, 1)
+    """
     if name not in _FACTS:
         raise ValueError(f"name must be one of {', '.join(NAMES)}; got {name!r}")
     facts = _FACTS[name]
@@ -97,6 +101,8 @@ def load(name: str) -> SystemData:
 
 def _halves(path: Path) -> tuple[Series, Series]:
     if path.suffix == ".mat":
+        from scipy.io import loadmat  # slow to import
+
         arrays = loadmat(path)
         u, y = (arrays[key].astype(np.float64)[:, 0] for key in ("u", "p"))
     else:

@@ -92,7 +92,12 @@ class Split(NamedTuple):
 
 
 def load(name: str) -> Regression:
-    """One of the sets in NAMES."""
+    """One of the sets in NAMES.
+
+    Example:
+        >>> load("energy").x.shape
+        (768, 8)
+    """
     facts = _facts(name)
     source = f"{ADDRESS}/{facts.folder}/data/data.txt"
     rows = np.loadtxt(find(f"uci/{facts.folder}/data.txt", url=source, sha256=SHA256[name]))

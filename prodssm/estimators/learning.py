@@ -80,6 +80,10 @@ class Learning(NestedParameters):
                 series, or a slice of the time steps of each series, such as `slice(100, 150)`, which is not trained on.
             warm_start: Go on from what was learned, with the same choices and scaling, rather than anew. Skill and calibration
                 stay those of the first fit; `calibrate` measures the latter anew.
+
+        Example:
+            >>> model.fit(y).history_.iterations
+            [5]
         """
         require_no_target(y)
         if warm_start and hasattr(self, "members_"):
@@ -108,6 +112,10 @@ class Learning(NestedParameters):
 
         Args:
             data: One or many series, as for `fit`.
+
+        Example:
+            >>> model.choose(y).latent_dim
+            1
         """
         fresh: Any = clone(self)
         fresh._check_parameters()
@@ -132,6 +140,10 @@ class Learning(NestedParameters):
         Args:
             data: What has been observed lately: one or many series like those of `fit`.
             iterations: How many; more follow faster, and forget faster what the data do not show.
+
+        Example:
+            >>> model.update(y[-20:], iterations=5).forecast(y, steps=3).mean.shape
+            (3, 1)
         """
         require_fit(self)
         require_integer("iterations", iterations, least=1)
@@ -209,6 +221,10 @@ class Learning(NestedParameters):
 
         Args:
             data: One or many series like those of `fit`.
+
+        Example:
+            >>> model.calibrate(y).forecast(y, steps=3).calibrated
+            True
         """
         require_fit(self)
         series = [self.scaling_.transform_series(each) for each in self._series(data)]

@@ -34,7 +34,12 @@ class NestedParameters(BaseEstimator):
     likelihood: Likelihood | None
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """The parameters, with those of nested objects as `recipe__learning_rate` if `deep`."""
+        """The parameters, with those of nested objects as `recipe__learning_rate` if `deep`.
+
+        Example:
+            >>> model.get_params()["recipe__iterations"]
+            5
+        """
         found = super().get_params(deep=False)
         if deep:
             for name, nested in self._nested().items():
@@ -42,7 +47,12 @@ class NestedParameters(BaseEstimator):
         return found
 
     def set_params(self, **params: Any) -> "NestedParameters":
-        """Set parameters; `recipe__learning_rate=0.1` replaces the recipe by one with that learning rate."""
+        """Set parameters; `recipe__learning_rate=0.1` replaces the recipe by one with that learning rate.
+
+        Example:
+            >>> model.set_params(recipe__learning_rate=0.1).recipe
+            Recipe(iterations=5, learning_rate=0.1)
+        """
         changes: dict[str, dict[str, Any]] = {}
         for name in [name for name in params if "__" in name]:
             outer, inner = name.split("__", 1)

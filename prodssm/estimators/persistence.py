@@ -36,7 +36,13 @@ NESTED = ("recipe", "method", "likelihood")
 
 
 def load(path: str | os.PathLike[str]) -> Any:
-    """A fitted estimator from the file that its `save` has written."""
+    """A fitted estimator from the file that its `save` has written.
+
+    Example:
+        >>> model.save("model.safetensors")
+        >>> load("model.safetensors").forecast(y, steps=3).mean.shape
+        (3, 1)
+    """
     stored = read(path)
     if stored.kind not in LOADERS:
         raise ValueError(f"{path} holds a {stored.kind}, which is not a model; expected one of {', '.join(LOADERS)}")

@@ -81,6 +81,13 @@ class ProDSSM(Streaming, Learning):
         >>> model = ProDSSM(hidden=(), residual=True, latent_dim=2, emission="linear", recipe=recipe, progress=False)
         >>> model.fit(y).forecast(y, steps=10).mean.shape
         (10, 1)
+        >>> model.filter(y).mean.shape, model.smooth(y).outputs.mean.shape
+        ((60, 2), (60, 1))
+        >>> model.transition(np.zeros((5, 2))).var.shape, model.simulate(5, jr.key(0))[1].shape
+        ((5, 2), (5, 1))
+        >>> model.residuals(y).score.shape, model.check(y, steps=3).trusted, isinstance(model.score(y), float)
+        ((60,), 3, True)
+        >>> model.with_method("unscented").save("model.safetensors")
     """
 
     def __init__(

@@ -143,7 +143,12 @@ class DeepStochasticRegressor(RowPredictions, RegressorMixin, NestedParameters):
     # ------------------------------------------------------------------ training
 
     def fit(self, X: Any, y: Any) -> "DeepStochasticRegressor":
-        """Learn from inputs (n, features) and targets (n,) or (n, targets). Ctrl-C keeps the members that are complete."""
+        """Learn from inputs (n, features) and targets (n,) or (n, targets). Ctrl-C keeps the members that are complete.
+
+        Example:
+            >>> reg.fit(X, targets).n_iter_
+            5
+        """
         x, y, recipe = self._prepare(X, y)
         validation = validation_rows(len(x), recipe)
         weights = self._prior_weights(recipe, validation)
@@ -271,7 +276,13 @@ class DeepStochasticRegressor(RowPredictions, RegressorMixin, NestedParameters):
         return reduce(jr.fold_in, purpose, jr.key(self._seed))
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the fitted model to one safetensors file, see `prodssm.load`."""
+        """Write the fitted model to one safetensors file, see `prodssm.load`.
+
+        Example:
+            >>> reg.save("reg.safetensors")
+            >>> ps.load("reg.safetensors").predict(X).shape
+            (20,)
+        """
         from prodssm.estimators.persistence import save_regressor
 
         check_is_fitted(self)

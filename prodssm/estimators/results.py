@@ -47,6 +47,11 @@ class Prediction:
         calibrated: Whether held-out data have said how wide the forecast must be; states are not calibrated.
         stamps: When the observations will be made, if the data had time stamps.
         label: The group of the series, if the data had groups.
+
+    Example:
+        >>> ahead = model.forecast(y, steps=3)
+        >>> ahead.mean.shape, ahead.std.shape, ahead.time.tolist()
+        ((3, 1), (3, 1), [1, 2, 3])
     """
 
     mean: Float[Values, "steps y"]
@@ -76,12 +81,23 @@ class Prediction:
         return standard_deviations(self.cov)
 
     def quantile(self, probability: float) -> Float[Values, "steps y"]:
-        """Marginal quantiles, output by output."""
+        """Marginal quantiles, output by output.
+
+        Example:
+            >>> bool((ahead.quantile(0.1) < ahead.quantile(0.9)).all())
+            True
+        """
         require_probability(probability)
         return self.mean + NormalDist().inv_cdf(float(probability)) * self.std
 
     def interval(self, probability: float = 0.95) -> tuple[Float[Values, "steps y"], Float[Values, "steps y"]]:
-        """Lower and upper ends of central intervals, output by output."""
+        """Lower and upper ends of central intervals, output by output.
+
+        Example:
+            >>> lower, upper = ahead.interval(0.95)
+            >>> bool(((lower < ahead.mean) & (ahead.mean < upper)).all())
+            True
+        """
         require_probability(probability)
         return self.quantile((1 - probability) / 2), self.quantile((1 + probability) / 2)
 
@@ -91,6 +107,10 @@ class Prediction:
         Args:
             y: An array (steps, y), where NaN is missing, or a data frame like that of `fit`. A step without any observation
                 counts as 0.
+
+        Example:
+            >>> ahead.log_prob([[0.1], [float("nan")], [0.3]]).shape
+            (3,)
         """
         y = from_frames(y, self.layout)
         y = as_values("y", y.y if isinstance(y, Series) else y, ndim=2).astype(self.mean.dtype)
@@ -112,6 +132,10 @@ class Prediction:
         Args:
             count: Number of paths.
             key: Randomness, such as `jax.random.key(0)`.
+
+        Example:
+            >>> ahead.sample(10, key=jr.key(0)).shape
+            (10, 3, 1)
         """
         require_integer("count", count, least=1)
         require_key("key", key)
@@ -120,7 +144,14 @@ class Prediction:
         return self._draw(count, key)
 
     def decompose(self) -> Decomposition:
-        """Epistemic, aleatoric and measurement variance, by the law of total variance over global weights."""
+        """Epistemic, aleatoric and measurement variance, by the law of total variance over global weights.
+
+        Example:
+            >>> parts = ahead.decompose()
+            >>> total = parts.epistemic + parts.aleatoric + parts.measurement
+            >>> bool(np.allclose(total, ahead.std**2))
+            True
+        """
         return self._decompose()
 
     def to_frame(self, backend: str | None = None, probability: float = 0.95) -> Any:
@@ -132,6 +163,10 @@ class Prediction:
             backend: "pandas", "polars" or "pyarrow"; if not given, the kind of frame that the model was fitted to, else the
                 first of them that is installed.
             probability: Of the central interval from lower to upper.
+
+        Example:
+            >>> ahead.to_frame("pandas").columns.tolist()
+            ['step', 'y0_mean', 'y0_std', 'y0_lower', 'y0_upper']
         """
         return build(self._table(probability), backend, self.layout)
 

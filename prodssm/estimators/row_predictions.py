@@ -41,6 +41,11 @@ class RowPredictions:
 
         Returns:
             Means, (n,) or (n, targets) as in `fit`; or a pair.
+
+        Example:
+            >>> mean, std = reg.predict(X, return_std=True)
+            >>> mean.shape, std.shape
+            ((20,), (20,))
         """
         if return_std and return_cov:
             raise ValueError("return_std and return_cov must not both be True: the variances are the covariances' diagonal")
@@ -53,19 +58,35 @@ class RowPredictions:
         return (self._as_given(mean), self._as_given(std)) if return_std else self._as_given(mean)
 
     def quantile(self, X: Any, probability: float) -> np.ndarray:
-        """Quantiles of the mixture of all members, target by target, in the shape of the means."""
+        """Quantiles of the mixture of all members, target by target, in the shape of the means.
+
+        Example:
+            >>> bool((reg.quantile(X, 0.1) < reg.quantile(X, 0.9)).all())
+            True
+        """
         check_is_fitted(self)
         mean, cov = self._beliefs(np.asarray(validate_data(self, X, reset=False, dtype=np.float64)))
         std = np.sqrt(np.diagonal(cov, axis1=2, axis2=3))
         return self._as_given(self._y_scaling.inverse(mixture_quantile(probability, mean.astype(float), std.astype(float))))
 
     def interval(self, X: Any, probability: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
-        """Lower and upper ends of central intervals of new observations, target by target."""
+        """Lower and upper ends of central intervals of new observations, target by target.
+
+        Example:
+            >>> lower, upper = reg.interval(X, 0.95)
+            >>> bool((lower < upper).all())
+            True
+        """
         require_probability(probability)
         return self.quantile(X, (1 - probability) / 2), self.quantile(X, (1 + probability) / 2)
 
     def log_prob(self, X: Any, y: Any) -> Float[np.ndarray, " n"]:
-        """Log density of the targets of each row under the mixture of all members, in the units of the data."""
+        """Log density of the targets of each row under the mixture of all members, in the units of the data.
+
+        Example:
+            >>> reg.log_prob(X, targets).shape
+            (20,)
+        """
         check_is_fitted(self)
         X, y = validate_data(self, X, y, reset=False, dtype=np.float64, multi_output=True, y_numeric=True)
         targets = targets_of(y)
@@ -78,7 +99,12 @@ class RowPredictions:
         return mixture_log_prob(np.stack(each)) - np.log(self._y_scaling.scale).sum()
 
     def with_method(self, method: str | Method) -> Any:
-        """The same fitted model with predictions by another method, such as more particles or a higher order."""
+        """The same fitted model with predictions by another method, such as more particles or a higher order.
+
+        Example:
+            >>> reg.with_method("sampled").predict(X).shape
+            (20,)
+        """
         check_is_fitted(self)
         same = copy(self)
         same.method = method

@@ -26,7 +26,13 @@ class Streaming:
         require_fit(self)
 
     def start(self) -> Any:
-        """The state of a stream before its first observation."""
+        """The state of a stream before its first observation.
+
+        Example:
+            >>> state, now = model.step(model.start(), y[0])
+            >>> now.state_mean.shape
+            (1,)
+        """
         self._require_fit()
         return tuple(member.start() for member in self.members_)
 
@@ -45,6 +51,12 @@ class Streaming:
             The stream after this step; and what is known now: `.state_mean`, `.state_cov` of the filtered state, and the
             `.mean`, `.cov`, `.std` and `.interval(0.95)` of the next observation. With several models the latter is the
             mixture's, the state as in `filter`.
+
+        Example:
+            >>> state, now = model.step(model.start(), y[0])
+            >>> state, now = model.step(state, [float("nan")])
+            >>> now.mean.shape, now.cov.shape
+            ((1,), (1, 1))
         """
         self._require_fit()
         if not isinstance(state, tuple) or not all(isinstance(each, Stream) for each in state):

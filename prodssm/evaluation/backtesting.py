@@ -36,6 +36,11 @@ class Backtest:
         labels: The groups of all series, or their numbers.
         names: Of the outputs.
         probability: Of the intervals.
+
+    Example:
+        >>> found = backtest(model, y, horizon=5, step=10)
+        >>> found.origins.tolist(), found.mean.shape
+        ([30, 40, 50], (3, 5, 1))
     """
 
     truth: np.ndarray

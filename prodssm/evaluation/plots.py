@@ -7,12 +7,20 @@ Each function draws on the given axes, or on new ones, and returns them. Bands a
 from typing import Any
 
 import numpy as np
-from scipy import special
 
 from prodssm._validation import require_integer
 from prodssm.data.frames import from_frames
-from prodssm.data.series import Series
 from prodssm.data.tables import central_interval
+from prodssm.evaluation.drawing import (
+    as_matrix,
+    axes_or_new,
+    chosen_indices,
+    draw_band,
+    last_steps,
+    pyplot,
+    wall_times,
+    with_legend,
+)
 from prodssm.scoring.diagnostics import MEAN_TOLERANCE, STD_TOLERANCE, GaussianCheck
 
 PROBABILITY = 0.95
@@ -32,29 +40,33 @@ def plot_forecast(
 
     Returns:
         The axes.
+
+    Example:
+        >>> plot_forecast(ahead, history=y).get_xlabel()
+        'time step'
     """
-    ax = _axes(ax)
+    ax = axes_or_new(ax)
     bounds = central_interval(prediction, PROBABILITY)
     # The median, because the mean of a mixture may lie outside its central interval.
     mean = np.asarray(prediction.quantile(0.5) if hasattr(prediction, "quantile") else prediction.mean)
     names = getattr(prediction, "names", tuple(f"y{n}" for n in range(mean.shape[1])))
     history = from_frames(history, getattr(prediction, "layout", None))
-    observed = None if history is None else _matrix("history", history, mean.shape[1])
+    observed = None if history is None else as_matrix("history", history, mean.shape[1])
     times = (1 if observed is None else len(observed)) + np.arange(len(mean))
-    before, after = (_wall(each) for each in (history, prediction))
+    before, after = (wall_times(each) for each in (history, prediction))
     dated = after is not None and (observed is None or before is not None)
     times = times if after is None or not dated else after
-    for n in _chosen("output", output, names):
+    for n in chosen_indices("output", output, names):
         colour = f"C{n % 10}"
         if observed is not None:
-            shown = _tail(len(observed), last)
+            shown = last_steps(len(observed), last)
             at = shown if before is None or not dated else before[shown]
             ax.plot(at, observed[shown, n], ".", color=colour, alpha=0.5, ms=4, label=f"{names[n]}, observed")
-        _band(ax, times, mean[:, n], [bound[:, n] for bound in bounds], colour, f"{names[n]}, forecast, 95 %")
+        draw_band(ax, times, mean[:, n], [bound[:, n] for bound in bounds], colour, f"{names[n]}, forecast, 95 %")
     if observed is not None:
         ax.axvline(len(observed) - 0.5 if before is None or not dated else before[-1], color="0.6", lw=0.8)
     ax.set(xlabel="time" if dated else "steps ahead" if observed is None else "time step", ylabel="observation")
-    return _with_legend(ax)
+    return with_legend(ax)
 
 
 def plot_states(
@@ -80,22 +92,26 @@ def plot_states(
 
     Returns:
         The axes.
+
+    Example:
+        >>> plot_states(model.filter(y)).get_ylabel()
+        'state'
     """
-    ax = _axes(ax)
+    ax = axes_or_new(ax)
     mean, bounds = np.asarray(beliefs.mean), central_interval(beliefs, PROBABILITY)
-    true = None if truth is None else _matrix("truth", truth, mean.shape[1], len(mean))
-    chosen, shown = _chosen("state", state, tuple(f"x{n}" for n in range(mean.shape[1]))), _tail(len(mean), last)
-    wall = _wall(beliefs)
+    true = None if truth is None else as_matrix("truth", truth, mean.shape[1], len(mean))
+    chosen, shown = chosen_indices("state", state, tuple(f"x{n}" for n in range(mean.shape[1]))), last_steps(len(mean), last)
+    wall = wall_times(beliefs)
     times = shown if wall is None else wall[shown]
     for n in chosen:
         text = label if mean.shape[1] == 1 else f"{label} {n}"
         band = [bound[shown, n] for bound in bounds]
-        line = _band(ax, times, mean[shown, n], band, colour if n == chosen[0] else None, f"{text}, 95 %")
+        line = draw_band(ax, times, mean[shown, n], band, colour if n == chosen[0] else None, f"{text}, 95 %")
         if true is not None:
             style = {"color": "k" if len(chosen) == 1 else line.get_color(), "ls": "--", "lw": 0.8}
             ax.plot(times, true[shown, n], label=f"true {text}", **style)
     ax.set(xlabel="time step" if wall is None else "time", ylabel="state")
-    return _with_legend(ax)
+    return with_legend(ax)
 
 
 def plot_transition(model: Any, grid: Any, truth: Any = None, ax: Any = None) -> Any:
@@ -109,19 +125,23 @@ def plot_transition(model: Any, grid: Any, truth: Any = None, ax: Any = None) ->
 
     Returns:
         The axes.
+
+    Example:
+        >>> plot_transition(model, np.linspace(-1, 1, 5)).get_ylabel()
+        'next state'
     """
     grid = np.asarray(grid)
     if grid.ndim != 1:
         raise ValueError(f"grid must have 1 axis, a model with one state; got shape {grid.shape}")
     learned = model.transition(grid[:, None])
-    ax = _axes(ax)
+    ax = axes_or_new(ax)
     bounds = [bound[:, 0] for bound in central_interval(learned, PROBABILITY)]
-    _band(ax, grid, np.asarray(learned.mean)[:, 0], bounds, None, "learned, 95 % of f(x, w)")
+    draw_band(ax, grid, np.asarray(learned.mean)[:, 0], bounds, None, "learned, 95 % of f(x, w)")
     if truth is not None:
         values = truth(grid) if callable(truth) else truth
-        ax.plot(grid, _matrix("truth", values, 1, len(grid))[:, 0], "k--", lw=1, label="truth")
+        ax.plot(grid, as_matrix("truth", values, 1, len(grid))[:, 0], "k--", lw=1, label="truth")
     ax.set(xlabel="state", ylabel="next state")
-    return _with_legend(ax)
+    return with_legend(ax)
 
 
 def plot_skill(skill: Any, metric: str = "rmse", ax: Any = None) -> Any:
@@ -134,10 +154,14 @@ def plot_skill(skill: Any, metric: str = "rmse", ax: Any = None) -> Any:
 
     Returns:
         The axes.
+
+    Example:
+        >>> plot_skill(model.skill_, metric="crps").get_xlabel()
+        'steps ahead'
     """
     if metric not in (known := next(iter(skill.scores.values()))):
         raise ValueError(f"metric must be one of {', '.join(known)}; got {metric!r}")
-    ax = _axes(ax)
+    ax = axes_or_new(ax)
     labels = [str(low) if low == high else f"{low} to {high}" for low, high in skill.ranges]
     for n, (name, scores) in enumerate(skill.scores.items()):
         style = {"lw": 2, "color": "C0"} if n == 0 else {"lw": 1, "ls": "--", "color": f"C{n + 2}"}
@@ -150,7 +174,7 @@ def plot_skill(skill: Any, metric: str = "rmse", ax: Any = None) -> Any:
     ax.set(
         xlabel="steps ahead", ylabel=f"{metric.upper() if metric != 'coverage' else metric}{unit}", title=f"Skill on {where}"
     )
-    return _with_legend(ax)
+    return with_legend(ax)
 
 
 def plot_history(history: Any, ax: Any = None) -> Any:
@@ -162,13 +186,17 @@ def plot_history(history: Any, ax: Any = None) -> Any:
 
     Returns:
         The axes.
+
+    Example:
+        >>> plot_history(model.history_).get_title()
+        'all iterations done'
     """
-    ax = _axes(ax)
+    ax = axes_or_new(ax)
     ax.plot(history.iterations, history.objective, label="objective")
     if history.validation:
         ax.plot(history.iterations[-len(history.validation) :], history.validation, label="validation data")
     ax.set(xlabel="iteration", ylabel="per observed value", title=str(history.stop_reason))
-    return _with_legend(ax)
+    return with_legend(ax)
 
 
 def plot_check(check: GaussianCheck, ax: Any = None) -> Any:
@@ -182,8 +210,12 @@ def plot_check(check: GaussianCheck, ax: Any = None) -> Any:
 
     Returns:
         The axes.
+
+    Example:
+        >>> plot_check(model.check(y, steps=3)).get_title()
+        '3 of 3 steps agree with samples'
     """
-    ax = _axes(ax)
+    ax = axes_or_new(ax)
     steps = np.arange(1, len(check.mean_gap) + 1)
     ax.axvspan(0.5, check.trusted + 0.5, color="0.93", lw=0, label="trusted")
     curves = {"std of the forecast / std of the samples": check.std_ratio, "distance of the means / std": check.mean_gap}
@@ -195,7 +227,7 @@ def plot_check(check: GaussianCheck, ax: Any = None) -> Any:
     ax.set(
         xlabel="steps ahead", xlim=(0.5, len(steps) + 0.5), title=f"{check.trusted} of {len(steps)} steps agree with samples"
     )
-    return _with_legend(ax)
+    return with_legend(ax)
 
 
 def plot_pit(pit: Any, bins: int = 10, ax: Any = None) -> Any:
@@ -211,22 +243,25 @@ def plot_pit(pit: Any, bins: int = 10, ax: Any = None) -> Any:
 
     Returns:
         The axes.
+
+    Example:
+        >>> plot_pit(np.linspace(0.05, 0.95, 10)).get_ylabel()
+        'observations'
     """
     require_integer("bins", bins, least=1)
     values = np.asarray(pit, float).ravel()
     values = values[~np.isnan(values)]
     if not values.size or values.min() < 0 or values.max() > 1:
         raise ValueError("pit must hold values between 0 and 1, such as those of prodssm.metrics.pit")
-    ax = _axes(ax)
-    low, high = np.ceil(special.bdtrik([(1 - PROBABILITY) / 2, (1 + PROBABILITY) / 2], values.size, 1 / bins))
+    from scipy.special import bdtrik  # slow to import
+
+    ax = axes_or_new(ax)
+    low, high = np.ceil(bdtrik([(1 - PROBABILITY) / 2, (1 + PROBABILITY) / 2], values.size, 1 / bins))
     ax.hist(values, bins=bins, range=(0, 1), color="C0", alpha=0.7, rwidth=0.95)
     ax.axhspan(low, high, color="k", alpha=0.12, lw=0, label="95 % if calibrated")
     ax.axhline(values.size / bins, color="k", lw=0.8, ls="--")
     ax.set(xlabel="probability integral transform", ylabel="observations", xlim=(0, 1))
-    return _with_legend(ax)
-
-
-# ---------------------------------------------------------------- helpers
+    return with_legend(ax)
 
 
 def plot_residuals(residuals: Any, output: int | str = 0, lags: int = 20) -> Any:
@@ -239,13 +274,17 @@ def plot_residuals(residuals: Any, output: int | str = 0, lags: int = 20) -> Any
 
     Returns:
         The three axes.
+
+    Example:
+        >>> plot_residuals(model.residuals(y))[2].get_ylabel()
+        'autocorrelation'
     """
     require_integer("lags", lags, least=1)
-    n = _chosen("output", output, residuals.names)[0]
+    n = chosen_indices("output", output, residuals.names)[0]
     values = residuals.values[:, n]
     seen = values[~np.isnan(values)]
-    axes = _pyplot().subplots(1, 3, figsize=(12, 3.2), layout="constrained", width_ratios=(2, 1, 1))[1]
-    wall = _wall(residuals)
+    axes = pyplot().subplots(1, 3, figsize=(12, 3.2), layout="constrained", width_ratios=(2, 1, 1))[1]
+    wall = wall_times(residuals)
     times = residuals.time if wall is None else wall
     axes[0].plot(times, values, ".", ms=3)
     for bound in (-1.96, 1.96):
@@ -270,76 +309,20 @@ def plot_backtest(found: Any, output: int | str = 0) -> Any:
 
     Returns:
         The two axes.
+
+    Example:
+        >>> plot_backtest(ps.evaluation.backtest(model, y, horizon=5))[0].get_ylabel()
+        'RMSE of y0'
     """
-    n = _chosen("output", output, found.names)[0]
+    n = chosen_indices("output", output, found.names)[0]
     horizons = np.arange(1, found.mean.shape[1] + 1)
     scores = [found._scored(n, int(h)) for h in horizons]
-    axes = _pyplot().subplots(1, 2, figsize=(10, 3.4), layout="constrained")[1]
+    axes = pyplot().subplots(1, 2, figsize=(10, 3.4), layout="constrained")[1]
     axes[0].plot(horizons, [each["rmse"] for each in scores], marker=".", label="model")
     axes[0].plot(horizons, [each["rmse_last"] for each in scores], color="0.6", label="last value")
     axes[0].set(xlabel="steps ahead", ylabel=f"RMSE of {found.names[n]}", ylim=(0, None))
     axes[1].plot(horizons, [each["coverage"] for each in scores], marker=".")
     axes[1].axhline(found.probability, color="0.6", lw=0.8, ls="--")
     axes[1].set(xlabel="steps ahead", ylabel=f"covered by {100 * found.probability:g} % intervals", ylim=(0, 1.02))
-    _with_legend(axes[0])
+    with_legend(axes[0])
     return axes
-
-
-def _wall(found: Any) -> np.ndarray | None:
-    """The time stamps of data or of a result, as the clock on the wall shows them."""
-    stamps = getattr(getattr(found, "origin", found), "stamps", None)
-    return None if stamps is None else stamps.wall
-
-
-def _axes(ax: Any) -> Any:
-    """Return the given axes, or new ones."""
-    return _pyplot().subplots(layout="constrained")[1] if ax is None else ax
-
-
-def _pyplot() -> Any:
-    try:
-        import matplotlib.pyplot as plt
-    except ImportError as error:
-        raise ImportError("plots need matplotlib: pip install 'prodssm[plot]'") from error
-    return plt
-
-
-def _band(ax: Any, x: np.ndarray, mean: np.ndarray, bounds: Any, colour: str | None, label: str) -> Any:
-    line = ax.plot(x, mean, color=colour, lw=1.2, label=label)[0]
-    ax.fill_between(x, *bounds, color=line.get_color(), alpha=0.2, lw=0)
-    return line
-
-
-def _with_legend(ax: Any) -> Any:
-    ax.legend(frameon=False, fontsize=8)
-    return ax
-
-
-def _matrix(name: str, values: Any, columns: int, rows: int | None = None) -> np.ndarray:
-    """Convert to a matrix (time, columns), of which a vector is a single column."""
-    found = np.asarray(values.y if isinstance(values, Series) else values)
-    found = found[:, None] if found.ndim == 1 else found
-    if found.ndim != 2 or found.shape[1] != columns or rows not in (None, len(found)):
-        raise ValueError(f"{name} must have shape ({'time' if rows is None else rows}, {columns}), got {found.shape}")
-    return found
-
-
-def _chosen(what: str, given: int | str | None, names: tuple[str, ...]) -> list[int]:
-    """Return the indices of the outputs or states to draw."""
-    if given is None:
-        return list(range(len(names)))
-    if isinstance(given, str):
-        if given not in names:
-            raise ValueError(f"{what} must be one of {', '.join(names)}; got {given!r}")
-        return [names.index(given)]
-    require_integer(what, given, least=0)
-    if given >= len(names):
-        raise ValueError(f"{what} must be less than {len(names)}, got {given}")
-    return [int(given)]
-
-
-def _tail(length: int, last: int | None) -> np.ndarray:
-    """Return the indices of the time steps to draw."""
-    if last is not None:
-        require_integer("last", last, least=1)
-    return np.arange(length)[-(last or length) :]

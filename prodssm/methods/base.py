@@ -32,6 +32,10 @@ class Method(eqx.Module):
     """A way to find the affine Gaussian channel of a network around a belief; its fields are its parameters.
 
     A subclass is known by its class name in lower case wherever a method is asked for: `Moments` is "moments".
+
+    Example:
+        >>> type(find_method("moments")).__name__
+        'Moments'
     """
 
     registry: ClassVar[dict[str, type["Method"]]] = {}

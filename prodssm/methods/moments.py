@@ -20,6 +20,10 @@ class Moments(Method):
     Attributes:
         order: Truncation order of the covariances between hidden units; `None` takes 8 for a scalar state without carried
             weights and 4 otherwise.
+
+    Example:
+        >>> round(ps.channel(net, belief, method=Moments(order=2)).mean.item(), 3)  # E|x|: net is |x|, belief is N(0, 1)
+        0.798
     """
 
     order: int | None = eqx.field(static=True, default=None, converter=plain)

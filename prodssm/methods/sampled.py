@@ -22,6 +22,10 @@ class Sampled(Method):
         key: Randomness; required wherever the method is used directly. Estimators supply it from their `random_state`.
         draw: For local weights: "outputs" draws each layer's outputs given its inputs (local reparametrisation), which has the
             same distribution as drawing "weights" and is far cheaper.
+
+    Example:
+        >>> ps.channel(net, belief, method=Sampled(samples=100, key=jr.key(0))).noise.shape
+        (1, 1)
     """
 
     forms_joint_cov: ClassVar[bool] = True

@@ -203,6 +203,11 @@ def filter_states(model: StateSpaceModel, series: Any, method: str | Method = "m
 
     Returns:
         `.mean` (time, x), `.cov` (time, x, x), `.log_likelihood` (a scalar), `.log_evidence` (time).
+
+    Example:
+        >>> found = filter_states(ssm, y)
+        >>> found.mean.shape, found.cov.shape, found.log_likelihood.shape
+        ((60, 1), (60, 1, 1), ())
     """
     series, found = checked_input(model, series, method)
     recursion = Recursion(model, found)

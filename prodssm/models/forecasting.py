@@ -58,6 +58,10 @@ def forecast(
 
     Returns:
         `.mean` (steps, y), `.cov` (steps, y, y), `.interval(0.95)`, and the states behind them.
+
+    Example:
+        >>> forecast(ssm, y, steps=5).mean.shape
+        (5, 1)
     """
     series, found = checked_input(model, series, method)
     recursion, ahead = Recursion(model, found), future_inputs(model, series, steps, u, dt)

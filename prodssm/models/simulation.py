@@ -34,6 +34,11 @@ def simulate(
 
     Returns:
         States (steps, x) and observations (steps, y).
+
+    Example:
+        >>> states, observations = simulate(ssm, 5, key=jr.key(0))
+        >>> states.shape, observations.shape
+        ((5, 1), (5, 1))
     """
     require_integer("steps", steps, least=1)
     require_key("key", key)

@@ -22,6 +22,10 @@ def smooth_states(model: StateSpaceModel, series: Any, method: str | Method = "m
 
     Returns:
         As `filter_states`; global weights are smoothed as well.
+
+    Example:
+        >>> smooth_states(ssm, y).mean.shape
+        (60, 1)
     """
     series, found = checked_input(model, series, method)
     require_memory(model, len(series), found)

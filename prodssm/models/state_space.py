@@ -51,6 +51,11 @@ class StateSpaceModel(eqx.Module):
         linear: The matrix, (x, state and control), of a linear part that is added to f; it has point weights.
         rank: With global weights, the rank of the downdate that a filter keeps of their covariance; at least the number of
             weights: a dense covariance. None: dense up to 400 weights, 64 beyond.
+
+    Example:
+        >>> ssm = StateSpaceModel(initial=belief, transition=net, process_noise=[0.1], measurement_noise=[0.1])
+        >>> ssm.x_size, ssm.y_size, ssm.u_size
+        (1, 1, 0)
     """
 
     initial_mean: Float[Array, " x"]

@@ -39,6 +39,10 @@ class Activation(eqx.Module):
         name: What it is called in `Network.mlp(..., activation=name)`.
         function: The function of an array, elementwise.
         rule: `(mean, std, order) -> Expansion` for units with positive standard deviation.
+
+    Example:
+        >>> ACTIVATIONS["relu"](jnp.array([-1.0, 2.0])).tolist()
+        [0.0, 2.0]
     """
 
     name: str = eqx.field(static=True)

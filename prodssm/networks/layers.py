@@ -17,6 +17,10 @@ class Linear(eqx.Module):
         bias: Mean of b.
         weight_log_var: Log variance of each weight; `None` for point weights.
         bias_log_var: Log variance of each bias; `None` for point weights.
+
+    Example:
+        >>> Linear(jnp.array([[2.0]]), jnp.array([1.0]))(jnp.array([3.0])).item()
+        7.0
     """
 
     weight: Float[Array, "o i"]

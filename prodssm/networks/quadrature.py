@@ -8,7 +8,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
-from scipy.stats import kstwobign
 
 Units = Float[Array, " n"]
 # A quadrature rule for the density of N(mean, std^2): standard normal nodes and their weights, unit by unit.
@@ -152,6 +151,8 @@ def logistic_mixture(count: int) -> tuple[np.ndarray, np.ndarray]:
     A logistic variable is 2 K times a normal one, with K from the limit law of Kolmogorov's statistic. These are the Gauss
     nodes of log 2K, by Lanczos' recursion on a fine grid.
     """
+    from scipy.stats import kstwobign  # slow to import
+
     k = np.linspace(0.15, 5.0, 20_001)
     weight = kstwobign.pdf(k)
     weight, x = weight / weight.sum(), np.log(2 * k)

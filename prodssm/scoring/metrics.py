@@ -11,7 +11,6 @@ from typing import Any
 import jax.random as jr
 import numpy as np
 from jaxtyping import PRNGKeyArray
-from scipy.special import ndtr
 
 from prodssm._validation import require_finite, require_integer, require_probability, require_shape, require_variances
 
@@ -49,13 +48,23 @@ def nll(y: Any, mean: Any, cov: Any) -> float:
 
 
 def mse(y: Any, mean: Any) -> float:
-    """Mean squared error over all observed values."""
+    """Mean squared error over all observed values.
+
+    Example:
+        >>> mse([1.0, 2.0], mean=[1.0, 4.0])
+        2.0
+    """
     y, mean, observed = _outcomes(y, mean)
     return float(((y - mean)[observed] ** 2).mean())
 
 
 def rmse(y: Any, mean: Any) -> float:
-    """Root mean squared error over all observed values, in the unit of `y`."""
+    """Root mean squared error over all observed values, in the unit of `y`.
+
+    Example:
+        >>> rmse([1.0, float("nan")], mean=[4.0, 0.0])
+        3.0
+    """
     return math.sqrt(mse(y, mean))
 
 
@@ -80,7 +89,7 @@ def crps(y: Any, mean: Any, std: Any) -> float:
     z = _z_scores(error, std)
     density = np.exp(-(z**2) / 2) / math.sqrt(2 * math.pi)
     # The error itself rather than std * z, so that the score at zero standard deviation is the absolute error.
-    scores = error * (2 * ndtr(z) - 1) + std * (2 * density - 1 / math.sqrt(math.pi))
+    scores = error * (2 * _normal_cdf(z) - 1) + std * (2 * density - 1 / math.sqrt(math.pi))
     return float(scores[observed].mean())
 
 
@@ -121,14 +130,24 @@ def energy_score(y: Any, mean: Any, cov: Any, *, key: PRNGKeyArray, samples: int
 
 
 def coverage(y: Any, mean: Any, std: Any, probability: float = 0.95) -> float:
-    """Fraction of the observed values inside the central interval of this probability; equal to it if calibrated."""
+    """Fraction of the observed values inside the central interval of this probability; equal to it if calibrated.
+
+    Example:
+        >>> coverage([0.0, 3.0], mean=[0.0, 0.0], std=[1.0, 1.0])
+        0.5
+    """
     radius = _quantile(probability)
     error, std, observed = _errors(y, mean, std)
     return float((np.abs(error) <= radius * std)[observed].mean())
 
 
 def width(std: Any, probability: float = 0.95) -> float:
-    """Mean width of the central intervals of this probability."""
+    """Mean width of the central intervals of this probability.
+
+    Example:
+        >>> round(width([1.0, 1.0], probability=0.95), 2)
+        3.92
+    """
     radius = _quantile(probability)
     std = _numbers("std", std)
     require_variances("std", std)
@@ -145,9 +164,13 @@ def pit(y: Any, mean: Any, std: Any) -> np.ndarray:
 
     Returns:
         One value per entry of `y`; NaN where it is missing.
+
+    Example:
+        >>> pit([0.0, float("nan")], mean=[0.0, 0.0], std=[1.0, 1.0]).tolist()
+        [0.5, nan]
     """
     error, std, observed = _errors(y, mean, std)
-    return np.where(observed, ndtr(_z_scores(error, std)), np.nan)
+    return np.where(observed, _normal_cdf(_z_scores(error, std)), np.nan)
 
 
 def pit_histogram(y: Any, mean: Any, std: Any, bins: int = 10) -> tuple[np.ndarray, np.ndarray]:
@@ -243,6 +266,13 @@ def _quantile(probability: float) -> float:
     """Half the width of the central interval of this probability, in standard deviations."""
     require_probability(probability)
     return NormalDist().inv_cdf(0.5 + float(probability) / 2)
+
+
+def _normal_cdf(z: np.ndarray) -> np.ndarray:
+    """Standard normal distribution function."""
+    from scipy.special import ndtr  # slow to import
+
+    return ndtr(z)
 
 
 def _generator(key: PRNGKeyArray) -> np.random.Generator:

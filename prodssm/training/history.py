@@ -7,7 +7,12 @@ import numpy as np
 
 
 class StopReason(Enum):
-    """Why training ended."""
+    """Why training ended.
+
+    Example:
+        >>> str(StopReason.COMPLETED)
+        'all iterations done'
+    """
 
     COMPLETED = "all iterations done"
     EARLY_STOPPING = "no improvement on the validation data; the best model is returned"

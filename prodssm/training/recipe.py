@@ -55,6 +55,10 @@ class Recipe:
             if it predicts validation data better.
         fine_tune: Global weights are trained as local ones first, then as global for so many iterations at a fifth of the
             learning rate; 0 trains them as global from the start.
+
+    Example:
+        >>> Recipe(iterations=300, schedule="constant")
+        Recipe(iterations=300, schedule='constant')
     """
 
     iterations: int | None = None
@@ -85,13 +89,23 @@ class Recipe:
         return f"Recipe({', '.join(given)})"
 
     def filled(self, defaults: "Recipe") -> "Recipe":
-        """The recipe with its missing settings taken from the defaults, checked."""
+        """The recipe with its missing settings taken from the defaults, checked.
+
+        Example:
+            >>> Recipe(iterations=300).filled(SERIES_RECIPE).learning_rate
+            0.01
+        """
         values = {part.name: plain(getattr(self, part.name)) for part in fields(self)}
         given = {name: value for name, value in values.items() if value is not None}
         return replace(defaults, **given).check()
 
     def check(self) -> "Recipe":
-        """Itself, or an error that names the setting."""
+        """Itself, or an error that names the setting.
+
+        Example:
+            >>> SERIES_RECIPE.check().iterations
+            500
+        """
         for name in ("iterations", "patience", "stride"):
             require_integer(name, getattr(self, name), least=1)
         for name in ("free_run", "fine_tune"):
@@ -152,12 +166,22 @@ class Recipe:
         return objective if self.validation_horizons is None else objective._replace(horizons=self.validation_horizons)
 
     def fine_tuning(self) -> "Recipe":
-        """The recipe of a model that has been trained already: fewer iterations at a lower rate."""
+        """The recipe of a model that has been trained already: fewer iterations at a lower rate.
+
+        Example:
+            >>> SERIES_RECIPE.fine_tuning().iterations
+            50
+        """
         assert self.learning_rate is not None
         return replace(self, iterations=self.fine_tune, learning_rate=self.learning_rate * FINE_TUNE_RATE)
 
     def free_running(self, longest: int, count: int) -> "Recipe":
-        """The recipe of the free-run objective for a model that has been trained already, on so many series of this length."""
+        """The recipe of the free-run objective for a model that has been trained already, on so many series of this length.
+
+        Example:
+            >>> SERIES_RECIPE.free_running(longest=1000, count=1).window
+            200
+        """
         assert self.learning_rate is not None
         changes: dict[str, Any] = {
             "objective": "free_run",
@@ -170,14 +194,24 @@ class Recipe:
         return replace(self, learning_rate=self.learning_rate * FREE_RUN_RATE, window=window, batch=batch, **changes)
 
     def pace(self, dtype: Any) -> "Pace":
-        """The settings of the optimiser as arrays."""
+        """The settings of the optimiser as arrays.
+
+        Example:
+            >>> SERIES_RECIPE.pace(np.float64).learning_rate.item()
+            0.01
+        """
         assert self.iterations is not None
         rising = round((self.warm_up or 0.0) * self.iterations)
         numbers = self.learning_rate, self.iterations, rising, self.variance_rate, self.clip
         return Pace(*(np.asarray(number, dtype) for number in numbers))
 
     def compiled(self) -> "Recipe":
-        """The settings that a compiled chunk of iterations depends on, besides its arrays."""
+        """The settings that a compiled chunk of iterations depends on, besides its arrays.
+
+        Example:
+            >>> Recipe(iterations=300, batch=8).compiled()
+            Recipe(batch=8)
+        """
         names = "schedule", "objective", "context", "horizons", "stride", "batch", "window", "calibrate"
         names += "validation_horizons", "validation_score"
         return Recipe(**{name: getattr(self, name) for name in names})

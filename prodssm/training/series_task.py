@@ -50,6 +50,11 @@ def train(
 
     Returns:
         The best model (by the validation score if there is one, else by the objective), and the history.
+
+    Example:
+        >>> trained, history = train(ssm, [Series(y)], Recipe(iterations=5), key=jr.key(0), progress=False)
+        >>> history.iterations
+        [5]
     """
     recipe = (recipe or Recipe()).filled(SERIES_RECIPE)
     data = SeriesBatch.stack(series)

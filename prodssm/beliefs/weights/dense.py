@@ -20,6 +20,11 @@ class DenseWeights(WeightBelief):
         mean: Means.
         covariance: The covariance, weight by weight.
         shapes: Shape of each layer's matrix.
+
+    Example:
+        >>> weights = DenseWeights(jnp.zeros(2), jnp.array([[1.0, 0.5], [0.5, 2.0]]), shapes=((1, 2),))
+        >>> weights.var.tolist()
+        [1.0, 2.0]
     """
 
     mean: Float[Array, " w"]

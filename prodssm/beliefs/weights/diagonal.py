@@ -20,6 +20,10 @@ class DiagonalWeights(WeightBelief):
         mean: Means.
         var: Variances.
         shapes: Shape of each layer's matrix.
+
+    Example:
+        >>> DiagonalWeights(jnp.zeros(2), jnp.array([1.0, 2.0]), shapes=((1, 2),)).cov().tolist()
+        [[1.0, 0.0], [0.0, 2.0]]
     """
 
     mean: Float[Array, " w"]

@@ -27,6 +27,11 @@ class LowRankWeights(WeightBelief):
         shapes: Shape of each layer's matrix.
         used: Number of columns in use; `None` if their number is not bounded.
         rank: Number of columns that a full factor is compressed to.
+
+    Example:
+        >>> seen = jnp.array([[0.5], [0.0]])
+        >>> LowRankWeights(jnp.zeros(2), prior_var=jnp.ones(2), factor=seen, shapes=((1, 2),)).var.tolist()
+        [0.75, 1.0]
     """
 
     mean: Float[Array, " w"]

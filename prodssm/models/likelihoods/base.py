@@ -18,6 +18,11 @@ class Likelihood(eqx.Module):
 
     An instance that a user makes describes the likelihood in the units of the data; `for_data` turns it into the one that a
     model is trained with, in standardised units and with one entry per output.
+
+    Example:
+        >>> likelihood: Likelihood = ps.GaussianLikelihood(variance=1.0)
+        >>> likelihood.predict(Gaussian([0.0], [[3.0]])).std.item()
+        2.0
     """
 
     registry: ClassVar[dict[str, type["Likelihood"]]] = {}

@@ -26,6 +26,10 @@ class GaussianLikelihood(Likelihood):
             known and not learned. `None` learns it.
         floor: Smallest variance that is learned, as a fraction of the variance of an output; one number or one per output.
         learned: Whether training changes a given variance.
+
+    Example:
+        >>> GaussianLikelihood(variance=1.0).predict(Gaussian([0.0], [[3.0]])).std.item()
+        2.0
     """
 
     log_variance: Float[Array, " y"] | None
