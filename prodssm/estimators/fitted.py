@@ -23,7 +23,7 @@ from prodssm.methods.base import Method
 from prodssm.methods.moments import Moments
 from prodssm.models.decomposition import decompose
 from prodssm.models.filtering import Beliefs, Outputs, Recursion
-from prodssm.models.forecasting import forecast, future_inputs
+from prodssm.models.forecasting import Forecast, forecast, future_inputs, one_step_ahead
 from prodssm.models.simulation import sample_futures, simulate
 from prodssm.models.state_space import StateSpaceModel
 from prodssm.scoring.diagnostics import GaussianCheck, compare_with_samples
@@ -86,6 +86,12 @@ class FittedModel:
         parts = partial(self._decompose, standard, steps, u, dt)
         mean, cov = self.scaling.y.inverse(found.mean), self.scaling.y.inverse_cov(found.cov)
         return Prediction(mean, cov, *self._state_moments(found.state_mean, found.state_cov), parts, self.layout)
+
+    def one_step_ahead(self, series: Series) -> Forecast:
+        """Beliefs about each observation given those before it, in the units of the data."""
+        found = one_step_ahead(self.ssm, self.scaling.transform_series(series), self.method)
+        mean, cov = self.scaling.y.inverse(found.mean), self.scaling.y.inverse_cov(found.cov)
+        return Forecast(mean, cov, *self._state_moments(found.state_mean, found.state_cov))
 
     def measurement_variance(self, steps: int) -> np.ndarray:
         """Variance of the measurement noise at each step of a forecast, in the units of the data."""
