@@ -68,7 +68,11 @@ class Past:
         missing = ~steps.isin(self.X.index)
         if missing.any():
             raise ValueError(f"X must have a row for every time step up to the last forecast, none for {steps[missing][0]}")
-        return self.X.reindex(steps).to_numpy(float)
+        found = self.X.reindex(steps).to_numpy(float)
+        bad = ~np.isfinite(found).all(axis=1)
+        if bad.any():
+            raise ValueError(f"X must be finite at every time step, got {found[bad][0]} at {steps[bad][0]}")
+        return found
 
     def with_controls(self, X: pd.DataFrame | None) -> "Past":
         """With further exogenous data, which replace those of the same time steps."""

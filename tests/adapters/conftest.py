@@ -4,6 +4,7 @@ import sys
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
 
 import jax
+import numpy as np
 import pytest
 
 import prodssm as ps
@@ -20,6 +21,12 @@ def programs():
     before = ps.keep_programs(100)
     yield
     ps.keep_programs(before)
+
+
+@pytest.fixture(autouse=True)
+def seed():
+    """The suites draw their data from NumPy's global generator."""
+    np.random.seed(0)
 
 
 @pytest.fixture

@@ -6,7 +6,10 @@ from copy import deepcopy
 import numpy as np
 import pandas as pd
 import pytest
+from checks import require_passed
 from sktime.forecasting.base import ForecastingHorizon
+from sktime.forecasting.model_selection import ForecastingGridSearchCV
+from sktime.split import ExpandingWindowSplitter
 from sktime.utils.estimator_checks import check_estimator
 
 import prodssm as ps
@@ -22,8 +25,8 @@ QUICK_CHECKS = [
     "test_valid_object_tags",
     "test_predict_series_name_preserved",
     "test_update_with_exogenous_variables",
-    "test_cutoff",
 ]
+BARELY_TRAINED = pytest.mark.filterwarnings("ignore:The Gaussian forecast agrees with 400 futures:UserWarning")
 
 
 def problem(steps=TIME + AHEAD, index=None, seed=0):
@@ -186,6 +189,8 @@ def test_bad_data_are_refused_by_name(forecaster):
     y, X = problem()
     with pytest.raises(ValueError, match="X must have a row for every time step up to the last forecast, none for 2020-01-26"):
         forecaster.predict(fh=[3], X=X[TIME + 2 :].iloc[1:].combine_first(X[TIME : TIME + 1]))
+    with pytest.raises(ValueError, match=r"X must be finite at every time step, got \[nan\] at 2020-01-26"):
+        forecaster.predict(fh=[3], X=X.mask(np.arange(len(X))[:, None] == TIME + 1))
     with pytest.raises(ValueError, match=r"X must have the columns of fit, \['pump'\]; got \['valve'\]"):
         forecaster.predict(fh=[1], X=X.rename(columns={"pump": "valve"}))
     with pytest.raises(ValueError, match="fh must be time steps of the series from 2020-01-01"):
@@ -195,10 +200,12 @@ def test_bad_data_are_refused_by_name(forecaster):
     with pytest.raises(NotImplementedError, match="marginal=True"):
         forecaster.predict_proba(fh=[0], marginal=False)
     dates = pd.to_datetime(["2020-01-01", "2020-01-03", "2020-01-04", "2020-01-11T06"], format="ISO8601")
-    with pytest.raises(ValueError, match="y must be sampled at regular times, got 2020-01-11 06:00:00 after steps of <Day>"):
+    with pytest.raises(ValueError, match="y must be sampled at regular times, got 2020-01-11 06:00:00 after steps of <24"):
         ProDSSMForecaster(**SMALL).fit(y[["flow"]].iloc[:4].set_axis(dates))
+    silent = panel()[0]
+    silent.loc["machine 1"] = np.nan
     with pytest.raises(ValueError, match=r"instance \('machine 1',\): y must have observations of every output"):
-        ProDSSMForecaster(**SMALL).fit(panel()[0].where(lambda part: part.index.get_level_values(0) == "machine 0"))
+        ProDSSMForecaster(**SMALL).fit(silent)
 
 
 def test_parameters_are_those_of_the_model():
@@ -211,6 +218,19 @@ def test_parameters_are_those_of_the_model():
         forecaster.set_params(recipe__speed=1)
 
 
+@pytest.mark.filterwarnings("ignore:The default of config ``remember_data`` will change:FutureWarning")
+def test_a_grid_search_changes_nested_settings():
+    search = ForecastingGridSearchCV(
+        ProDSSMForecaster(**SMALL, emission="linear"),
+        cv=ExpandingWindowSplitter(fh=[1, 2], initial_window=TIME, step_length=2),
+        param_grid={"recipe__learning_rate": [1e-3, 0.1]},
+    )
+    search.fit(problem()[0][["flow"]][: TIME + 2])
+    assert search.best_forecaster_.recipe.iterations == 2
+    assert search.best_forecaster_.recipe.learning_rate == search.best_params_["recipe__learning_rate"]
+    assert search.cv_results_.iloc[:, 0].nunique() == 2
+
+
 @pytest.mark.parametrize("absent", ["sktime.forecasting.base", "prodssm.adapters.mixtures"])
 def test_without_sktime_the_error_says_what_to_install(absent, unwrapped, monkeypatch):
     monkeypatch.setitem(sys.modules, absent, None)
@@ -218,20 +238,17 @@ def test_without_sktime_the_error_says_what_to_install(absent, unwrapped, monkey
         unwrapped("prodssm.adapters.sktime")
 
 
-def failed(results):
-    return {name: found for name, found in results.items() if found != "PASSED"}
-
-
+@BARELY_TRAINED
 def test_a_part_of_the_checks_of_sktime(unwrapped):
     forecaster = unwrapped("prodssm.adapters.sktime").ProDSSMForecaster
     results = check_estimator(forecaster, tests_to_run=QUICK_CHECKS, verbose=False)
-    assert len(results) > 20
-    assert not failed(results)
+    require_passed(results, least=10)
 
 
 @pytest.mark.slow
+@BARELY_TRAINED
+@pytest.mark.filterwarnings("ignore:Sorting by default when concatenating all DatetimeIndex is deprecated:DeprecationWarning")
 def test_all_checks_of_sktime(unwrapped):
     forecaster = unwrapped("prodssm.adapters.sktime").ProDSSMForecaster
     results = check_estimator(forecaster, verbose=False)
-    assert len(results) > 600
-    assert not failed(results)
+    require_passed(results, least=890)
