@@ -97,12 +97,13 @@ def test_every_public_name_resolves_and_is_listed():
         _ = ps.Nothing
 
 
-def test_importing_sets_no_jax_flag_and_starts_no_device():
+def test_importing_sets_no_jax_flag_starts_no_device_and_needs_no_optional_library():
     program = (
-        "import jax\n"
+        "import jax, sys\n"
         "before = dict(jax.config.values)\n"
         "import prodssm\n"
         "assert dict(jax.config.values) == before\n"
+        "assert not {'sktime', 'skpro'} & set(sys.modules), 'an optional library was imported'\n"
         "from jax._src import xla_bridge\n"
         "assert not xla_bridge._backends, 'a computation ran on import'\n"
     )

@@ -78,12 +78,12 @@ def mixture_crps(y: Any, mean: Float[np.ndarray, "m n y"], std: Float[np.ndarray
     """
     if np.shape(y) != mean.shape[1:]:
         raise ValueError(f"y must have the shape of one component, {mean.shape[1:]}; got {np.shape(y)}")
-    error = _mean_abs(mean - y, std).mean(axis=0)
-    apart = [_mean_abs(mean - m, np.hypot(std, s)).mean(axis=0) for m, s in zip(mean, std, strict=True)]
+    error = mean_abs(mean - y, std).mean(axis=0)
+    apart = [mean_abs(mean - m, np.hypot(std, s)).mean(axis=0) for m, s in zip(mean, std, strict=True)]
     return error - np.mean(apart, axis=0) / 2
 
 
-def _mean_abs(mean: np.ndarray, std: np.ndarray) -> np.ndarray:
+def mean_abs(mean: np.ndarray, std: np.ndarray) -> np.ndarray:
     """E|x| of a Gaussian variable."""
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         z = np.where(std > 0, mean / std, np.copysign(np.inf, mean))

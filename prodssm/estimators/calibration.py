@@ -12,7 +12,7 @@ trained on, may ask for more, never for less.
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from jaxtyping import Float
@@ -21,10 +21,13 @@ from prodssm.beliefs.mixture import mixture_moments
 from prodssm.estimators.ensemble import EnsemblePrediction, stacked
 from prodssm.estimators.held_out import DISAGREEMENT, BlockForecast
 from prodssm.estimators.results import Decomposition, Prediction, StreamStep
+from prodssm.models.forecasting import Forecast
 
 SHRINKAGE = 4.0  # blocks' worth of what is more general: all outputs for one, all horizons for a range of them
 LEAST_SHARED = 0.25  # of the squared errors, at least, is shared by all members
 LARGEST_FACTOR = 5.0
+
+Steps = TypeVar("Steps", StreamStep, Forecast)
 
 
 @dataclass(frozen=True)
@@ -95,8 +98,8 @@ class Calibration:
             found = replace(prediction, cov=cov, members=members, calibrated=True, _decompose=parts)
         return replace(found, _draw=partial(_scaled_paths, prediction, np.asarray(found.std, float)))
 
-    def apply_to_steps(self, members: Sequence[StreamStep]) -> tuple[StreamStep, ...]:
-        """What the members of a stream say of the next observation, calibrated."""
+    def apply_to_steps(self, members: Sequence[Steps]) -> tuple[Steps, ...]:
+        """What members say of observations one step ahead, calibrated: of the next one of a stream, or of all of a series."""
         return self._members(members, self.at([1.0]))
 
     def apply_to_predictions(self, members: Sequence[Any]) -> tuple[Any, ...]:

@@ -23,9 +23,8 @@ from prodssm.methods.base import Method
 from prodssm.methods.moments import Moments
 from prodssm.models.decomposition import decompose
 from prodssm.models.filtering import Beliefs, Outputs, Recursion
-from prodssm.models.forecasting import Forecast, forecast, future_inputs
+from prodssm.models.forecasting import Forecast, forecast, future_inputs, one_step_ahead
 from prodssm.models.panels import forecast_origins, forecast_panel
-from prodssm.models.residuals import predict_observations
 from prodssm.models.simulation import sample_futures, simulate
 from prodssm.models.state_space import StateSpaceModel
 from prodssm.scoring.diagnostics import GaussianCheck, compare_with_samples
@@ -75,11 +74,6 @@ class FittedModel:
         outputs = partial(self._outputs, found.mean, found.cov, standard.u)
         return Beliefs(*self._state_moments(found.mean, found.cov), log_evidence, found.weights, outputs)
 
-    def predict(self, series: Series) -> Outputs:
-        """Each observation of a series as predicted from those before it, in the units of the data."""
-        found = predict_observations(self.ssm, self.scaling.transform_series(series), self.method)
-        return Outputs(self.scaling.y.inverse(found.mean), self.scaling.y.inverse_cov(found.cov))
-
     def _outputs(self, mean: Values, cov: Values, u: Values | None) -> Outputs:
         """The emission's outputs at beliefs about the state in standardised units, in the units of the data."""
         room, count = bucket(len(mean)), len(mean)
@@ -117,6 +111,12 @@ class FittedModel:
         ahead = future_inputs(self.ssm, standard, steps, u, dt)
         found = sample_futures(self.recursion, standard.record, ahead, key=key, samples=bucket(count))
         return np.asarray(self.scaling.y.inverse(np.asarray(found)[:count]), float)
+
+    def one_step_ahead(self, series: Series) -> Forecast:
+        """Beliefs about each observation given those before it, in the units of the data."""
+        found = one_step_ahead(self.ssm, self.scaling.transform_series(series), self.method)
+        mean, cov = self.scaling.y.inverse(found.mean), self.scaling.y.inverse_cov(found.cov)
+        return Forecast(mean, cov, *self._state_moments(found.state_mean, found.state_cov))
 
     def measurement_variance(self, steps: int) -> np.ndarray:
         """Variance of the measurement noise at each step of a forecast, in the units of the data."""

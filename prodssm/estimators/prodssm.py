@@ -195,7 +195,7 @@ class ProDSSM(Streaming, Learning):
         series = self._known(data)
         found = []
         for each in series:
-            parts = [member.predict(each) for member in self.members_]
+            parts = [member.one_step_ahead(each) for member in self.members_]
             if self.calibration_ is not None:
                 parts = self.calibration_.apply_to_predictions(parts)
             mean, cov = mixture_moments(*(stacked([getattr(one, name) for one in parts]) for name in ("mean", "cov")))

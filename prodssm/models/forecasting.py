@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from prodssm._compilation import bucket, compiled, is_traced, pad, scan
-from prodssm._validation import as_values, require_finite, require_integer, require_probability, values_of
+from prodssm._validation import as_values, require_answer, require_finite, require_integer, require_probability, values_of
 from prodssm.beliefs.gaussian import Belief, standard_deviations
 from prodssm.beliefs.linalg import symmetrise
 from prodssm.data.series import REGULAR_TOLERANCE, Record, Series, Values
@@ -68,6 +68,39 @@ def forecast(
     answer = forecast_from(_forecast, recursion, series.record, ahead)
     require_finite_steps(answer)
     return answer
+
+
+def one_step_ahead(model: StateSpaceModel, series: Any, method: str | Method = "moments") -> Forecast:
+    """Beliefs about each observation of a series given those before it; the first one is that of the initial belief.
+
+    Args:
+        model: The model.
+        series: A `Series`, or an array (time, y).
+        method: How channels are found, a name or a `Method`.
+
+    Returns:
+        `.mean` (time, y), `.cov` (time, y, y), and the predicted states behind them.
+    """
+    series, found = checked_input(model, series, method)
+    recursion = Recursion(model, found)
+    answer = _one_step_ahead(recursion, recursion.bucketed(series.record))
+    if is_traced(answer):
+        return answer
+    answer = jax.tree.map(lambda part: np.asarray(part)[: len(series)], answer)
+    require_answer("the filter", answer.mean, answer.cov)
+    return answer
+
+
+@compiled
+def _one_step_ahead(recursion: Recursion, record: Record) -> Forecast:
+    def body(belief, now):
+        t, y, u, dt = now
+        seen = recursion.model.likelihood.predict(recursion.emit(belief, u, t))
+        following = recursion.move(recursion.update(belief, y, u, t)[0], u, dt, t)[1]
+        return following, (seen.mean, symmetrise(seen.cov), belief.mean, symmetrise(belief.cov))
+
+    steps = jnp.arange(record.dt.size, dtype=jnp.int32), record.y, record.u, record.dt
+    return Forecast(*scan(body, recursion.model.initial_belief(), steps)[1])
 
 
 class Moves(eqx.Module):

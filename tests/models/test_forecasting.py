@@ -6,8 +6,10 @@ from oracles import array, close
 from scipy import stats
 
 import prodssm as ps
+from prodssm.beliefs.gaussian import gaussian_log_probs
+from prodssm.data.series import first_steps
 from prodssm.models.filtering import Recursion
-from prodssm.models.forecasting import forecast_from, future_inputs
+from prodssm.models.forecasting import forecast_from, future_inputs, one_step_ahead
 
 
 def test_a_linear_model_is_forecast_as_the_joint_gaussian(problem, method):
@@ -18,6 +20,18 @@ def test_a_linear_model_is_forecast_as_the_joint_gaussian(problem, method):
     assert close(found.state_cov, covs[time:], scale=50)
     assert close(found.mean, means[time:] @ h.T + problem.d, scale=50)
     assert close(found.cov, np.stack([h @ cov @ h.T + np.diag(problem.r) for cov in covs[time:]]), scale=50)
+
+
+def test_one_step_ahead_has_the_evidence_of_the_filter_and_the_forecasts_of_every_past(problem, method):
+    found = one_step_ahead(problem.model, problem.series, method)
+    evidence = ps.filter_states(problem.model, problem.series, method).log_evidence
+    assert close(gaussian_log_probs(found.mean, found.cov, problem.series.y), evidence, scale=50)
+    assert close(found.state_mean[0], problem.initial_mean)
+    for stop in (2, problem.time - 1):
+        dt = problem.series.dt[stop - 1 : stop] if problem.residual else None
+        later = ps.forecast(problem.model, first_steps(problem.series, stop), 1, method, u=problem.series.u[stop:], dt=dt)
+        assert close(found.mean[stop], later.mean[0], scale=50)
+        assert close(found.cov[stop], later.cov[0], scale=50)
 
 
 def test_an_interval_has_its_probability(linear_problem):
