@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from prodssm.adapters.parameters import WrappedParameters
+from prodssm.data.series import require_trainable
 from prodssm.estimators.prodssm import ProDSSM
 from prodssm.methods.base import Method
 from prodssm.models.likelihoods.base import Likelihood
@@ -150,6 +151,7 @@ class ProDSSMForecaster(WrappedParameters, BaseForecaster):
         for name, past in pasts:
             try:
                 series.append(past.series())
+                require_trainable(series[-1:])
             except ValueError as error:
                 raise ValueError(f"instance {name}: {error}" if name else str(error)) from error
         return self._unfitted().fit(series)

@@ -88,6 +88,7 @@ class ProDSSM(Streaming, Learning):
         >>> model.residuals(y).score.shape, model.check(y, steps=3).trusted, isinstance(model.score(y), float)
         ((60,), 3, True)
         >>> model.with_method("unscented").save("model.safetensors")
+        >>> model.report(y, "report.html")
     """
 
     def __init__(
