@@ -144,15 +144,16 @@ def draw() -> None:
     import matplotlib.pyplot as plt
 
     found = curves()
-    figure, axes = plt.subplots(1, len(RUNS), figsize=(5 * len(RUNS), 3.5), layout="constrained")
-    for axis, task in zip(axes, RUNS, strict=True):
+    tasks = [task for task in RUNS if any(name == task for name, _ in found)]
+    figure, axes = plt.subplots(1, len(tasks), figsize=(5 * len(tasks), 3.5), layout="constrained", squeeze=False)
+    for axis, task in zip(axes[0], tasks, strict=True):
         for samples in MODELS[task]:
             if (task, samples) in found:
                 _, seconds, nll, error, _ = found[task, samples].T
                 axis.errorbar(seconds, nll, error, marker="o", capsize=2, label=label(samples))
         axis.set(title=NAMES[task], xlabel="seconds of training", xscale="log")
         axis.legend()
-    axes[0].set_ylabel("test NLL")
+    axes[0, 0].set_ylabel("test NLL")
     figure.savefig(PICTURE, dpi=110)
     plt.close(figure)
     common.say(PICTURE.name)

@@ -109,7 +109,7 @@ def test_gradients_pass_through_a_compression_and_a_batch_compresses_too(global_
 def test_bad_calls_are_refused_by_name(linear_problem):
     problem = linear_problem(4)
     model, y, u = problem.model, array(problem.y), array(problem.u[: problem.time])
-    with pytest.raises(ValueError, match=r"method must be one of moments, .*; got 'magic'"):
+    with pytest.raises(ValueError, match=r"method must be one of .*moments, .*; got 'magic'"):
         ps.filter_states(model, ps.Series(y, u), "magic")
     with pytest.raises(ValueError, match=r"series\.y must have 2 outputs, got 1"):
         ps.filter_states(model, ps.Series(y[:, :1], u))
