@@ -283,8 +283,9 @@ def _warn_of_rounding(name: str, given: Any, kept: Values | None) -> None:
     if kept is None or isinstance(given, jax.Array) or jnp.finfo(kept.dtype).bits == 64:
         return
     exact = np.asarray(given, float).reshape(kept.shape)
-    exact = np.where(np.isnan(exact).all(axis=0), 0.0, exact)  # a sensor that is dead
-    lost = np.nanmax(np.abs(exact - np.asarray(kept, float)), axis=0)
+    dead = np.isnan(exact).all(axis=0)
+    exact, rounded = (np.where(dead, 0.0, part) for part in (exact, np.asarray(kept, float)))
+    lost = np.nanmax(np.abs(exact - rounded), axis=0)
     spread = np.nanmax(exact, axis=0) - np.nanmin(exact, axis=0)
     bad = (spread > 0) & (lost > ROUNDING_TOLERANCE * spread)
     if bad.any():
