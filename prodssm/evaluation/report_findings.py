@@ -131,10 +131,12 @@ def find(model: Any, series: Sequence[Series]) -> Findings:
 
 def _names(model: Any, series: Sequence[Series]) -> Names:
     layout, outputs = model.layout_, model.output_names_
-    controls = tuple(f"u{n}" for n in range(model.scaling_.controls)) if layout is None else layout.controls
+    controls = tuple(f"u{n}" for n in range(model.scaling_.controls)) if layout is None else tuple(layout.control_names)
     states = outputs if model.ssm_.emission is None else tuple(f"x{n}" for n in range(model.ssm_.x_size))
     time = "time step" if series[0].time is None else "time" if layout is None or layout.time is None else layout.time
-    return Names(tuple(f"series {n}" for n in range(len(series))), outputs, controls, states, time)
+    labels = [getattr(each, "label", None) for each in series]
+    names = tuple(f"series {n}" if label is None else str(label) for n, label in enumerate(labels))
+    return Names(names, outputs, controls, states, time)
 
 
 def _beliefs(function: Any, series: Sequence[Series], bar: tqdm) -> list[Beliefs] | str:

@@ -158,8 +158,7 @@ def forecast_origins(
 def _forecast_from(model: Any, series: Series, number: int, origin: int) -> OriginForecast:
     past, horizon = past_of(series), horizon_of(series)
     before, after = part_of(series, origin - past, origin), part_of(series, origin, origin + horizon)
-    dt = None if series.time is None or not model.ssm_.residual else series.dt[origin - 1 : origin - 1 + horizon]
-    prediction = model.forecast(before, horizon, u=after.u, dt=dt)
+    prediction = model._forecast_at(part_of(series, origin - past, origin + horizon), [past], horizon)[0]
     known = np.asarray(before.y, float)
     last = np.array([column[np.isfinite(column)][-1] for column in known.T])
     return OriginForecast(number, origin, past, np.asarray(after.y, float), last, prediction)

@@ -13,6 +13,7 @@ import jax
 import numpy as np
 import pytest
 from browser import CHROMIUM, Browser
+from small_models import linear_prodssm, without_training
 
 import prodssm as ps
 from prodssm.data.series import Series, part_of
@@ -441,14 +442,14 @@ def test_what_is_too_short_or_was_not_measured_is_said(single, tmp_path):
 
 def test_a_forecast_that_overflows_is_told(single, monkeypatch, tmp_path):
     model, data = single
-    forecast, calls = type(model).forecast, iter(range(100))
+    forecast, calls = type(model)._forecast_at, iter(range(100))
 
     def sometimes(self, *given, **more):
         if next(calls) % 3 == 0:
             raise FloatingPointError("the forecast overflows at step 7")
         return forecast(self, *given, **more)
 
-    monkeypatch.setattr(type(model), "forecast", sometimes)
+    monkeypatch.setattr(type(model), "_forecast_at", sometimes)
     text = written(model, data, tmp_path).one("main").text
     assert "forecasts overflowed" in text
     assert "the forecast overflows at step 7" in text
@@ -768,3 +769,16 @@ class TestInChromium:
         assert opened.run("window.attacked") is None
         assert HOSTILE in opened.run("document.querySelector('h1').innerText")
         assert opened.run("document.querySelectorAll('script').length") == 2
+
+
+def test_groups_and_features_of_the_calendar_have_their_names(tmp_path):
+    pandas = pytest.importorskip("pandas")
+    index = pandas.date_range("2024-03-01", periods=60, freq="h", name="when")
+    frames = [pandas.DataFrame({"load": np.sin(0.3 * np.arange(60)), "site": site}, index=index) for site in ("north", "south")]
+    data = ps.frames.series_of(pandas.concat(frames), group="site", time="when", calendar="hour_of_day")
+    with without_training():
+        model = linear_prodssm().fit(data)
+    model.report(data, tmp_path / "page.html")
+    text = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "north" in text
+    assert "hour_of_day.3" in text
