@@ -135,7 +135,9 @@ def _names(model: Any, series: Sequence[Series]) -> Names:
     states = outputs if model.ssm_.emission is None else tuple(f"x{n}" for n in range(model.ssm_.x_size))
     time = "time step" if series[0].time is None else "time" if layout is None or layout.time is None else layout.time
     labels = [getattr(each, "label", None) for each in series]
-    names = tuple(f"series {n}" if label is None else str(label) for n, label in enumerate(labels))
+    group = "series" if layout is None or layout.group is None else layout.group
+    labels = [n if label is None else label for n, label in enumerate(labels)]
+    names = tuple(label if isinstance(label, str) else f"{group} {label}" for label in labels)
     return Names(names, outputs, controls, states, time)
 
 

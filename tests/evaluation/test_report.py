@@ -655,7 +655,7 @@ class TestInChromium:
         )
         opened.run("document.querySelector('[data-choice=series]').focus()")
         opened.press("ArrowDown", windowsVirtualKeyCode=40)
-        assert opened.run("document.querySelector('[data-choice=series]').selectedOptions[0].textContent") == "series 1"
+        assert opened.run("document.querySelector('[data-choice=series]').selectedOptions[0].textContent") == "run 2"
         assert drawn(opened, "outputs") != before
         assert opened.run("document.querySelector('[data-choice=origin]').innerText") != origins_before
         forecast = drawn(opened, "forecast")
