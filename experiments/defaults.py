@@ -20,7 +20,7 @@ from more_systems import MORE
 
 import prodssm as ps
 from prodssm.baselines.arx import ARX
-from prodssm.beliefs.mixture import mixture_crps, mixture_quantile
+from prodssm.beliefs.mixture_scores import mixture_crps, mixture_quantile
 
 NAME = "defaults"
 WORSE, BETTER = 1.05, 0.9  # of the RMSE of ARX: at most so much on 80 % of the systems, below on half of them

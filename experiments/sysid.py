@@ -20,7 +20,7 @@ import numpy as np
 
 import prodssm as ps
 from prodssm.baselines.arx import ARX
-from prodssm.beliefs.mixture import mixture_crps, mixture_log_prob, mixture_quantile
+from prodssm.beliefs.mixture_scores import mixture_crps, mixture_log_prob, mixture_quantile
 from prodssm.datasets import sysid
 
 NAME = "sysid"

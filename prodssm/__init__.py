@@ -12,6 +12,7 @@ from prodssm.beliefs.gaussian import Channel as Channel
 from prodssm.beliefs.gaussian import Gaussian as Gaussian
 from prodssm.beliefs.gaussian import compose as compose
 from prodssm.beliefs.joint import JointGaussian as JointGaussian
+from prodssm.beliefs.mixture import GaussianMixture as GaussianMixture
 from prodssm.beliefs.weights.dense import DenseWeights as DenseWeights
 from prodssm.beliefs.weights.diagonal import DiagonalWeights as DiagonalWeights
 from prodssm.beliefs.weights.low_rank import LowRankWeights as LowRankWeights

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from prodssm.beliefs.mixture import mean_abs, mixture_quantile
+from prodssm.beliefs.mixture_scores import mean_abs, mixture_quantile
 
 try:
     import pandas as pd

@@ -5,6 +5,7 @@ composition and residual links need nothing else.
 """
 
 from abc import abstractmethod
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -145,7 +146,7 @@ class Belief(eqx.Module):
 
     mean: eqx.AbstractVar[Float[Array, " x"]]
     cov: eqx.AbstractVar[Float[Array, "x x"]]
-    state: eqx.AbstractVar["Gaussian"]
+    state: eqx.AbstractVar[Any]
     weights: eqx.AbstractVar[Any]
 
     @abstractmethod
@@ -182,6 +183,33 @@ class Belief(eqx.Module):
     def log_prob(self, x: Float[Array, " x"]) -> Float[Array, ""]:
         """Log density of the state at x; coordinates that are NaN are marginalised."""
         return self.state.log_prob(x)
+
+    # What the recursion over time asks for: rules are written for one component, and a mixture applies them to each.
+
+    @property
+    def mixture(self) -> Any:
+        """The belief, if it is a mixture; else `None`."""
+        return None
+
+    def each(self, rule: Callable[[Any], Any]) -> Any:
+        """The belief that a rule makes of this one."""
+        return rule(self)
+
+    def updated(self, rule: Callable[[Any], tuple[Any, Array]]) -> tuple["Belief", Float[Array, ""]]:
+        """The posterior and the log evidence by a rule for one component."""
+        return rule(self)
+
+    def moved(self, rule: Callable[[Any], tuple[Channel, Any]]) -> tuple[Channel, "Belief"]:
+        """The channel of a nonlinear function and the belief that it predicts, by a rule for one component."""
+        return rule(self)
+
+    def log_mean(self, rule: Callable[[Any], Array]) -> Float[Array, ""]:
+        """The log density that a rule finds for one component."""
+        return rule(self)
+
+    def average(self, rule: Callable[[Any], Array]) -> Array:
+        """The mean over components of what a rule finds for one."""
+        return rule(self)
 
     @property
     def var(self) -> Float[Array, " x"]:

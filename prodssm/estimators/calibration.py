@@ -17,7 +17,8 @@ from typing import Any, TypeVar
 import numpy as np
 from jaxtyping import Float
 
-from prodssm.beliefs.mixture import mixture_moments
+from prodssm.beliefs.mixture_scores import mixture_moments
+from prodssm.estimators.components import Components
 from prodssm.estimators.ensemble import EnsemblePrediction, stacked
 from prodssm.estimators.held_out import DISAGREEMENT, BlockForecast
 from prodssm.estimators.results import Decomposition, Prediction, StreamStep
@@ -90,12 +91,15 @@ class Calibration:
         factors = self.at(np.arange(1, len(prediction.mean) + 1))
         parts = partial(_scaled_parts, prediction, factors)
         if not isinstance(prediction, EnsemblePrediction):
-            found = replace(prediction, cov=_scaled(prediction.cov, factors), calibrated=True, _decompose=parts)
+            components = None if prediction.components is None else prediction.components.scaled(factors)
+            cov = _scaled(prediction.cov, factors)
+            found = replace(prediction, cov=cov, components=components, calibrated=True, _decompose=parts)
         else:
             members = self._members(prediction.members, factors)
             cov = mixture_moments(*(stacked([getattr(each, part) for each in members]) for part in ("mean", "cov")))[1]
             cov = cov.astype(prediction.cov.dtype)
-            found = replace(prediction, cov=cov, members=members, calibrated=True, _decompose=parts)
+            pooled = Components.pooled(members)
+            found = replace(prediction, cov=cov, members=members, components=pooled, calibrated=True, _decompose=parts)
         return replace(found, _draw=partial(_scaled_paths, prediction, np.asarray(found.std, float)))
 
     def apply_to_steps(self, members: Sequence[Steps]) -> tuple[Steps, ...]:
@@ -112,7 +116,13 @@ class Calibration:
         gap = means - means.mean(axis=0)
         between = (gap[..., :, None] * gap[..., None, :]).mean(axis=0)
         doubt = (_weight(len(members)) - 1) * between
-        return tuple(replace(each, cov=(_scaled(each.cov, factors) + doubt).astype(each.cov.dtype)) for each in members)
+
+        def scaled(each: Any) -> Any:
+            found = replace(each, cov=(_scaled(each.cov, factors) + doubt).astype(each.cov.dtype))
+            components = getattr(each, "components", None)
+            return found if components is None else replace(found, components=components.scaled(factors, doubt))
+
+        return tuple(scaled(each) for each in members)
 
 
 def _weight(count: int) -> float:

@@ -5,7 +5,7 @@ they are not; their mixture is wider there. Models have latent coordinates of th
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -13,30 +13,21 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Float
 
-from prodssm.beliefs.mixture import mixture_log_prob, mixture_moments, mixture_quantile
-from prodssm.data.series import Values
+from prodssm.beliefs.mixture_scores import mixture_log_prob, mixture_moments
+from prodssm.estimators.components import Components
 from prodssm.estimators.results import Decomposition, Prediction, StreamStep, Transition
 from prodssm.models.filtering import Beliefs, Outputs
 
 
 @dataclass(frozen=True, kw_only=True)
 class EnsemblePrediction(Prediction):
-    """A forecast of several models: the moments of their mixture, and the mixture's own quantiles and densities.
+    """A forecast of several models, whose mixture it is.
 
     Attributes:
         members: The forecasts of the models.
     """
 
     members: tuple[Prediction, ...] = field(repr=False)
-
-    def quantile(self, probability: float) -> Float[Values, "steps y"]:
-        """Marginal quantiles of the mixture, output by output."""
-        means, stds = (stacked([getattr(each, part) for each in self.members]) for part in ("mean", "std"))
-        return mixture_quantile(probability, means, stds).astype(self.mean.dtype)
-
-    def log_prob(self, y: Any) -> Float[Values, " steps"]:
-        """Log density of outcomes, (steps, y), under the mixture, step by step; NaN is missing."""
-        return mixture_log_prob(stacked([each.log_prob(y) for each in self.members])).astype(self.mean.dtype)
 
 
 def mix_predictions(
@@ -60,7 +51,8 @@ def mix_predictions(
     states = first.state_mean, first.state_cov
     mean, cov = (part.astype(first.mean.dtype) for part in (mean, cov))
     draw = partial(_draw, members)
-    return EnsemblePrediction(mean, cov, *states, parts, first.layout, members=tuple(members), _draw=draw)
+    mixture = {"members": tuple(members), "components": Components.pooled(members)}
+    return EnsemblePrediction(mean, cov, *states, parts, first.layout, _draw=draw, **mixture)
 
 
 def _draw(members: Sequence[Prediction], count: int, key: Any) -> np.ndarray:
@@ -92,10 +84,10 @@ def mix_beliefs(members: Sequence[Beliefs], *, same_states: bool) -> Beliefs:
     evidence = mixture_log_prob(stacked([each.log_evidence for each in members])).astype(dtype)
     outputs = partial(_mixed_outputs, members)
     if not same_states:
-        return Beliefs(first.mean, first.cov, evidence, first.weights, outputs)
+        return Beliefs(first.mean, first.cov, evidence, first.weights, first.mixture, outputs)
     moments = mixture_moments(*(stacked([getattr(each, part) for each in members]) for part in ("mean", "cov")))
     mean, cov = (part.astype(dtype) for part in moments)
-    return Beliefs(mean, cov, evidence, None, outputs)
+    return Beliefs(mean, cov, evidence, None, None, outputs)
 
 
 def _mixed_outputs(members: Sequence[Beliefs]) -> Outputs:
@@ -120,12 +112,17 @@ def mix_stream_steps(members: Sequence[StreamStep], *, same_states: bool) -> Str
     first = members[0]
     if len(members) == 1:
         return first
-    parts = {name: stacked([getattr(each, name) for each in members])[:, None] for name in vars(first)}
+    names = ("mean", "cov", "state_mean", "state_cov")
+    parts = {name: stacked([getattr(each, name) for each in members])[:, None] for name in names}
     mean, cov = (part[0] for part in mixture_moments(parts["mean"], parts["cov"]))
     states: Any = (first.state_mean, first.state_cov)
     if same_states:
         states = (part[0] for part in mixture_moments(parts["state_mean"], parts["state_cov"]))
-    return StreamStep(*(np.asarray(part, first.mean.dtype) for part in (mean, cov, *states)))
+    rows = [
+        each if each.components is not None else replace(each, mean=each.mean[None], cov=each.cov[None]) for each in members
+    ]
+    moments = (np.asarray(part, first.mean.dtype) for part in (mean, cov, *states))
+    return StreamStep(*moments, Components.pooled(rows))
 
 
 def stacked(arrays: Sequence[Any]) -> np.ndarray:

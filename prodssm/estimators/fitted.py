@@ -1,7 +1,7 @@
 """One trained state-space model together with the scaling of its data: inference in the units of the data."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -18,6 +18,7 @@ from prodssm.beliefs.gaussian import Belief, Gaussian
 from prodssm.data.layout import Layout
 from prodssm.data.scaling import DataScaling, Standardiser
 from prodssm.data.series import Series, Values, first_steps, part_of
+from prodssm.estimators.components import Components
 from prodssm.estimators.results import Decomposition, Prediction, Stream, StreamStep, Transition
 from prodssm.methods.base import Method
 from prodssm.methods.moments import Moments
@@ -72,7 +73,12 @@ class FittedModel:
     def _in_units(self, found: Beliefs, series: Series, standard: Series) -> Beliefs:
         log_evidence = self.scaling.y.inverse_log_prob(found.log_evidence, ~np.isnan(series.y))
         outputs = partial(self._outputs, found.mean, found.cov, standard.u)
-        return Beliefs(*self._state_moments(found.mean, found.cov), log_evidence, found.weights, outputs)
+        mixture = None if found.mixture is None else self._mixture_in_units(found.mixture)
+        return Beliefs(*self._state_moments(found.mean, found.cov), log_evidence, found.weights, mixture, outputs)
+
+    def _mixture_in_units(self, mixture: Any) -> Any:
+        means, covs = self._state_moments(mixture.means, mixture.covs)
+        return replace(mixture, means=means, covs=covs)
 
     def _outputs(self, mean: Values, cov: Values, u: Values | None) -> Outputs:
         """The emission's outputs at beliefs about the state in standardised units, in the units of the data."""
@@ -104,7 +110,8 @@ class FittedModel:
         draw = partial(self._sample, standard, steps, u, dt)
         mean, cov = self.scaling.y.inverse(found.mean), self.scaling.y.inverse_cov(found.cov)
         states = self._state_moments(found.state_mean, found.state_cov)
-        return Prediction(mean, cov, *states, parts, self.layout, _draw=draw)
+        components = Components.of_mixture(found.mixture, self.scaling.y)
+        return Prediction(mean, cov, *states, parts, self.layout, _draw=draw, components=components)
 
     def _sample(self, standard: Series, steps: int, u: Any, dt: Any, count: int, key: Any) -> np.ndarray:
         """Paths of observations that follow a standardised series, in the units of the data."""
@@ -164,14 +171,17 @@ class FittedModel:
 
     def start(self) -> Stream:
         """A stream before its first observation."""
-        return Stream(_initial_belief(self.ssm), np.asarray(0, np.int32))
+        return Stream(_initial_belief(self.recursion), np.asarray(0, np.int32))
 
     def step(self, stream: Stream, y: np.ndarray, u: np.ndarray | None, dt: np.ndarray) -> tuple[Stream, StreamStep]:
         """The stream after one observation, and what is known then."""
         scalings = self.scaling.y, self.scaling.u, self.state_scaling
         stream, found = _stream_step(self.recursion, *scalings, stream, y, u, dt)
-        require_answer("the stream", *found, advice="the learned system is unstable; train it anew")
-        return stream, StreamStep(*found)
+        moments, mixture = found
+        require_answer("the stream", *moments, advice="the learned system is unstable; train it anew")
+        if mixture is not None:
+            mixture = jax.tree.map(lambda part: np.asarray(part)[None], mixture)
+        return stream, StreamStep(*moments, Components.of_mixture(mixture, self.scaling.y))
 
     def transform_future(self, u: Any, dt: Any) -> tuple[Any, Any]:
         """Future controls and time steps in standardised units."""
@@ -191,8 +201,8 @@ def require_fit(model: Any) -> None:
 
 
 @compiled
-def _initial_belief(model: StateSpaceModel) -> Belief:
-    return model.initial_belief()
+def _initial_belief(recursion: Recursion) -> Belief:
+    return recursion.initial_belief()
 
 
 @compiled
@@ -225,11 +235,11 @@ def _stream_step(recursion: Recursion, y_scaling, u_scaling, x_scaling, stream: 
     filtered, _ = recursion.update(stream.belief, y_scaling.transform(y), control, stream.count)
     _, following = recursion.move(filtered, control, dt, stream.count)
     # The next control is not known yet: with direct feedthrough the prediction is for one that stays as it is.
-    seen = recursion.model.likelihood.predict(recursion.emit(following, control, stream.count + 1))
+    seen = recursion.observation(following, control, stream.count + 1)
     found = (
         y_scaling.inverse(seen.mean),
         y_scaling.inverse_cov(seen.cov),
         x_scaling.inverse(filtered.mean),
         x_scaling.inverse_cov(filtered.cov),
     )
-    return Stream(following, stream.count + 1), found
+    return Stream(following, stream.count + 1), (found, seen.mixture)

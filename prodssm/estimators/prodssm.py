@@ -11,7 +11,7 @@ import jax.random as jr
 import numpy as np
 
 from prodssm._validation import as_values, require_finite, require_integer, require_key
-from prodssm.beliefs.mixture import mixture_moments
+from prodssm.beliefs.mixture_scores import mixture_moments
 from prodssm.data.frames import is_panel
 from prodssm.data.inputs import controls_from, future_controls, split_controls
 from prodssm.data.series import Series, Values

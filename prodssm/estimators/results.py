@@ -17,6 +17,7 @@ from prodssm.data.layout import Layout
 from prodssm.data.series import Series, Values
 from prodssm.data.stamps import Stamps
 from prodssm.data.tables import Table, build, joined, table_of
+from prodssm.estimators.components import Components
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,7 @@ class Prediction:
         calibrated: Whether held-out data have said how wide the forecast must be; states are not calibrated.
         stamps: When the observations will be made, if the data had time stamps.
         label: The group of the series, if the data had groups.
+        components: The components of a mixture, whose own quantiles and densities are answered; None for one Gaussian.
 
     Example:
         >>> ahead = model.forecast(y, steps=3)
@@ -64,6 +66,7 @@ class Prediction:
     stamps: Stamps | None = field(default=None, repr=False)
     label: Any = field(default=None, repr=False)
     _draw: Callable[[int, Any], np.ndarray] | None = field(default=None, repr=False)
+    components: Components | None = field(default=None, repr=False)
 
     @property
     def time(self) -> np.ndarray:
@@ -88,6 +91,8 @@ class Prediction:
             True
         """
         require_probability(probability)
+        if self.components is not None:
+            return self.components.quantile(probability).astype(self.mean.dtype)
         return self.mean + NormalDist().inv_cdf(float(probability)) * self.std
 
     def interval(self, probability: float = 0.95) -> tuple[Float[Values, "steps y"], Float[Values, "steps y"]]:
@@ -112,16 +117,37 @@ class Prediction:
             >>> ahead.log_prob([[0.1], [float("nan")], [0.3]]).shape
             (3,)
         """
+        y = self._outcomes(y)
+        if not (np.asarray(self.std) > 0).all():
+            raise ValueError("only forecasts with a positive variance have a density; this one has a zero variance")
+        if self.components is not None:
+            return self.components.log_prob(y).astype(self.mean.dtype)
+        room = bucket(len(y))
+        mean, cov = (pad(np.asarray(part), room, 1.0) for part in (self.mean, self.cov))
+        return np.asarray(gaussian_log_probs(mean, cov, pad(y, room, np.nan)))[: len(y)]
+
+    def crps(self, y: Any) -> Float[np.ndarray, "steps y"]:
+        """Continuous ranked probability score of outcomes, in their units: a distance of the forecast from what came.
+
+        Args:
+            y: As for `log_prob`; NaN where it is missing.
+
+        Example:
+            >>> ahead.crps([[0.1], [0.2], [0.3]]).shape
+            (3, 1)
+        """
+        y = self._outcomes(y)
+        found = Components.of(self).crps(np.where(np.isnan(y), 0.0, y))
+        return np.where(np.isnan(y), np.nan, found).astype(self.mean.dtype)
+
+    def _outcomes(self, y: Any) -> np.ndarray:
+        """Outcomes as an array, checked."""
         y = from_frames(y, self.layout)
         y = as_values("y", y.y if isinstance(y, Series) else y, ndim=2).astype(self.mean.dtype)
         require_shape("y", y, self.mean.shape)
         if np.isinf(y).any():
             raise ValueError("y must be finite or NaN (missing), got an infinite value")
-        if not (np.asarray(self.std) > 0).all():
-            raise ValueError("only forecasts with a positive variance have a density; this one has a zero variance")
-        room = bucket(len(y))
-        mean, cov = (pad(np.asarray(part), room, 1.0) for part in (self.mean, self.cov))
-        return np.asarray(gaussian_log_probs(mean, cov, pad(y, room, np.nan)))[: len(y)]
+        return y
 
     def sample(self, count: int, key: Any) -> Float[np.ndarray, "count steps y"]:
         """Whole paths of future observations, for what depends on several steps, such as sums over a day.
@@ -225,6 +251,7 @@ class StreamStep:
     cov: Float[Values, "y y"]
     state_mean: Float[Values, " x"]
     state_cov: Float[Values, "x x"]
+    components: Components | None = field(default=None, repr=False)
 
     @property
     def std(self) -> Float[Values, " y"]:
@@ -234,6 +261,10 @@ class StreamStep:
     def interval(self, probability: float = 0.95) -> tuple[Float[Values, " y"], Float[Values, " y"]]:
         """Lower and upper ends of central intervals of the next observation, output by output."""
         require_probability(probability)
+        if self.components is not None:
+            ends = (1 - float(probability)) / 2, (1 + float(probability)) / 2
+            low, high = (self.components.quantile(each)[0].astype(self.mean.dtype) for each in ends)
+            return low, high
         radius = NormalDist().inv_cdf(0.5 + float(probability) / 2) * self.std
         return self.mean - radius, self.mean + radius
 

@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from prodssm._validation import require_probability
 from prodssm.beliefs.gaussian import gaussian_log_probs
-from prodssm.beliefs.mixture import mixture_log_prob, mixture_moments, mixture_quantile
+from prodssm.beliefs.mixture_scores import mixture_log_prob, mixture_moments, mixture_quantile
 from prodssm.data.scaling import Standardiser
 from prodssm.methods.base import Method, require_weight_mode
 from prodssm.models.regression import LayerStack, in_chunks, predict_rows

@@ -40,7 +40,6 @@ class Method(eqx.Module):
 
     registry: ClassVar[dict[str, type["Method"]]] = {}
     forms_joint_cov: ClassVar[bool] = False  # whether the covariance of state and carried weights is written out
-    carries_weights: ClassVar[bool] = True  # whether it has a rule for beliefs joint with global weights
 
     def __init_subclass__(cls, **kwargs: Any):
         super().__init_subclass__(**kwargs)
@@ -73,6 +72,10 @@ class Method(eqx.Module):
         found = found if link is None else found.beside(link)
         return found, belief.predict(found)
 
+    def start(self, belief: Belief) -> Belief:
+        """The initial belief in the form in which this method carries it through time; a mixture of one Gaussian, or itself."""
+        return belief
+
     def at(self, t: Array | int, salt: int) -> "Method":
         """The method at time step t; a random one overrides this to draw anew for each use."""
         return self
@@ -80,6 +83,11 @@ class Method(eqx.Module):
     def seeded(self, key: PRNGKeyArray) -> "Method":
         """The method with its randomness from this key; deterministic ones return themselves."""
         return self
+
+    @property
+    def carries_weights(self) -> bool:
+        """Whether it has a rule for beliefs joint with global weights."""
+        return True
 
     @property
     def random(self) -> bool:
@@ -154,7 +162,9 @@ def require_weight_mode(weights: Any, method: Method | None = None) -> None:
     if weights not in WEIGHTS:
         raise ValueError(f"weights must be one of {', '.join(WEIGHTS)}; got {weights!r}")
     if weights == "global" and method is not None and not method.carries_weights:
-        raise ValueError(f"{type(method).__name__} has no rule for weights='global'; use method='moments', or weights='local'")
+        raise ValueError(
+            f"{str(method).removesuffix('()')} has no rule for weights='global'; use method='moments', or weights='local'"
+        )
 
 
 def _time_step(dt: Any, residual: bool, dtype: Any) -> Array:

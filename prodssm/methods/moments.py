@@ -5,6 +5,7 @@ from jaxtyping import Array, Float
 
 from prodssm._validation import plain, require_integer
 from prodssm.beliefs.gaussian import Belief, Channel, Link
+from prodssm.beliefs.mixture import GaussianMixture
 from prodssm.methods.base import Method
 from prodssm.methods.moments_global import forward
 from prodssm.methods.moments_local import local_moments
@@ -12,6 +13,7 @@ from prodssm.networks.network import Network
 
 DEFAULT_ORDER = 4  # smaller error than the DVI formula everywhere on the grid of benchmarks/covariance_order.py
 DEFAULT_ORDER_SCALAR = 8  # for a scalar state without carried weights, where a hidden unit costs O(order)
+DEFAULT_ORDER_MIXTURE = 2  # components are narrow, so that higher orders of a correlation are small (benchmarks/mixture.py)
 
 
 class Moments(Method):
@@ -19,7 +21,11 @@ class Moments(Method):
 
     Attributes:
         order: Truncation order of the covariances between hidden units; `None` takes 8 for a scalar state without carried
-            weights and 4 otherwise.
+            weights, 2 for mixtures and 4 otherwise.
+        components: Number of Gaussians in the belief; one is the paper's assumption. More follow states that may be in
+            several places, and functions that bend within the belief.
+        splits: Of several components: into how many narrower ones each is split, on average, before it moves; they share the
+            room by their weights and by how much the transition bends. Afterwards they are merged again.
 
     Example:
         >>> round(ps.channel(net, belief, method=Moments(order=2)).mean.item(), 3)  # E|x|: net is |x|, belief is N(0, 1)
@@ -27,15 +33,30 @@ class Moments(Method):
     """
 
     order: int | None = eqx.field(static=True, default=None, converter=plain)
+    components: int = eqx.field(static=True, default=1, converter=plain)
+    splits: int = eqx.field(static=True, default=27, converter=plain)
 
     def __check_init__(self):
         if self.order is not None:
             require_integer("order", self.order, least=1)
+        require_integer("components", self.components, least=1)
+        require_integer("splits", self.splits, least=1)
+
+    def start(self, belief: Belief) -> Belief:
+        """The belief itself, or in the first slot of a mixture."""
+        return belief if self.components == 1 else GaussianMixture.single(belief.state, self.components, self.splits)
+
+    @property
+    def carries_weights(self) -> bool:
+        """Whether it is one Gaussian: components of a mixture do not share a belief about weights."""
+        return self.components == 1
 
     def order_for(self, belief: Belief) -> int:
         """The truncation order around this belief."""
         if self.order is not None:
             return self.order
+        if self.components > 1:
+            return DEFAULT_ORDER_MIXTURE
         return DEFAULT_ORDER_SCALAR if belief.weights is None and belief.mean.size == 1 else DEFAULT_ORDER
 
     def channel(self, network: Network, belief: Belief, control: Float[Array, " u"] | None = None) -> Channel:

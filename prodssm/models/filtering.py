@@ -17,7 +17,7 @@ from jaxtyping import Array, Bool, Float
 
 from prodssm._compilation import compiled, is_traced, scan
 from prodssm._validation import require_answer
-from prodssm.beliefs.gaussian import Belief, Channel, Gaussian, standard_deviations
+from prodssm.beliefs.gaussian import Belief, Channel, standard_deviations
 from prodssm.data.layout import Layout
 from prodssm.data.series import Record, Series, Values, as_series, require_regular
 from prodssm.data.stamps import Stamps
@@ -83,12 +83,14 @@ class Beliefs(eqx.Module):
         cov: Covariances, time by state by state.
         log_evidence: Log density of each observation given those before it.
         weights: Belief about global weights after the last step; `None` for local and point weights.
+        mixture: The components of a mixture, a `GaussianMixture` with a time axis; `None` for one Gaussian.
     """
 
     mean: Float[Values, "time x"]
     cov: Float[Values, "time x x"]
     log_evidence: Float[Values, " time"]
     weights: Any = None
+    mixture: Any = None
     _outputs: Callable[[], Outputs] | None = eqx.field(static=True, default=None, repr=False)
     origin: Origin = eqx.field(static=True, default=Origin(), repr=False)
 
@@ -132,8 +134,9 @@ class Beliefs(eqx.Module):
 
     def first_steps(self, count: int) -> "Beliefs":
         """The beliefs without padding, as arrays of NumPy."""
-        mean, cov, log_evidence = (np.asarray(part)[:count] for part in (self.mean, self.cov, self.log_evidence))
-        return Beliefs(mean, cov, log_evidence, self.weights)
+        parts = self.mean, self.cov, self.log_evidence, self.mixture
+        mean, cov, log_evidence, mixture = jax.tree.map(lambda part: np.asarray(part)[:count], parts)
+        return Beliefs(mean, cov, log_evidence, self.weights, mixture)
 
 
 class Recursion(eqx.Module):
@@ -144,16 +147,35 @@ class Recursion(eqx.Module):
 
     def update(self, belief: Belief, y: Array, u: Array | None, t: Array | int) -> tuple[Belief, Array]:
         """The filtered belief after observing y under the control u, and the log evidence of y."""
-        channel, _ = self.model.emit(self.method.at(t, 0), belief.state, u)
-        return self.model.likelihood.condition(belief, channel, y)
+        method = self.method.at(t, 0)
+
+        def rule(component: Belief) -> tuple[Belief, Array]:
+            channel, _ = self.model.emit(method, component.state, u)
+            return self.model.likelihood.condition(component, channel, y)
+
+        return belief.updated(rule)
 
     def move(self, belief: Belief, u: Array | None, dt: Array, t: Array | int) -> tuple[Channel, Belief]:
         """The transition channel, and the predicted belief at the next time step."""
-        return self.model.move(self.method.at(t, 1), belief, u, dt)
+        method = self.method.at(t, 1)
+        return belief.moved(lambda component: self.model.move(method, component, u, dt))
 
-    def emit(self, belief: Belief, u: Array | None, t: Array | int) -> Gaussian:
+    def emit(self, belief: Belief, u: Array | None, t: Array | int) -> Any:
         """The belief about the emission's output under the control u, without measurement noise."""
-        return self.model.emit(self.method.at(t, 0), belief.state, u)[1]
+        method = self.method.at(t, 0)
+        return belief.each(lambda component: self.model.emit(method, component.state, u)[1])
+
+    def observation(self, belief: Belief, u: Array | None, t: Array | int) -> Any:
+        """The belief about the observation under the control u, by its moments."""
+        return self.emit(belief, u, t).each(self.model.likelihood.predict)
+
+    def log_prob(self, belief: Belief, u: Array | None, t: Array | int, y: Array) -> Float[Array, ""]:
+        """Log predictive density of an observation."""
+        return self.emit(belief, u, t).log_mean(lambda output: self.model.likelihood.log_prob(output, y))
+
+    def initial_belief(self) -> Belief:
+        """The belief before the first observation, in the form in which the method carries it."""
+        return self.method.start(self.model.initial_belief())
 
     def scan(
         self,
@@ -178,7 +200,7 @@ class Recursion(eqx.Module):
             t, y, u, dt, known = now
             filtered, log_evidence = self.update(belief, y if known is None else jnp.where(known, y, jnp.nan), u, t)
             if known is not None:
-                log_evidence = self.model.likelihood.log_prob(self.emit(belief, u, t), y)
+                log_evidence = self.log_prob(belief, u, t, y)
             channel, following = self.move(filtered, u, dt, t)
             if moves is not None:
                 following = select(t < moves, following, belief)
@@ -186,7 +208,7 @@ class Recursion(eqx.Module):
             return following, (*kept, log_evidence)
 
         steps = jnp.arange(record.dt.size, dtype=jnp.int32), record.y, record.u, record.dt, given
-        return scan(body, self.model.initial_belief(), steps)
+        return scan(body, self.initial_belief(), steps)
 
     def bucketed(self, record: Record) -> Record:
         """The record padded to a bucket, so that another length triggers no recompilation; as it is under a transformation."""
@@ -226,7 +248,13 @@ def trimmed(what: str, found: Beliefs, count: int) -> Beliefs:
 @compiled
 def _filter(recursion: Recursion, record: Record) -> Beliefs:
     last, (filtered, _, log_evidence) = recursion.scan(record)
-    return Beliefs(filtered.mean, filtered.cov, log_evidence, last.weights)
+    mean, cov = moments(filtered)
+    return Beliefs(mean, cov, log_evidence, last.weights, mixture=filtered.mixture)
+
+
+def moments(beliefs: Any) -> tuple[Array, Array]:
+    """Means and covariances of beliefs over time."""
+    return jax.vmap(lambda belief: (belief.mean, belief.cov))(beliefs)
 
 
 def last_filtered(recursion: Recursion, record: Record) -> Belief:

@@ -29,6 +29,7 @@ class Forecast(eqx.Module):
     cov: Float[Values, "steps y y"]
     state_mean: Float[Values, "steps x"]
     state_cov: Float[Values, "steps x x"]
+    mixture: Any = None  # of the observation, a `GaussianMixture` with an axis for the steps
 
     @property
     def std(self) -> Float[Values, "steps y"]:
@@ -95,12 +96,12 @@ def one_step_ahead(model: StateSpaceModel, series: Any, method: str | Method = "
 def _one_step_ahead(recursion: Recursion, record: Record) -> Forecast:
     def body(belief, now):
         t, y, u, dt = now
-        seen = recursion.model.likelihood.predict(recursion.emit(belief, u, t))
+        seen = recursion.observation(belief, u, t)
         following = recursion.move(recursion.update(belief, y, u, t)[0], u, dt, t)[1]
-        return following, (seen.mean, symmetrise(seen.cov), belief.mean, symmetrise(belief.cov))
+        return following, (seen.mean, symmetrise(seen.cov), belief.mean, symmetrise(belief.cov), seen.mixture)
 
     steps = jnp.arange(record.dt.size, dtype=jnp.int32), record.y, record.u, record.dt
-    return Forecast(*scan(body, recursion.model.initial_belief(), steps)[1])
+    return Forecast(*scan(body, recursion.initial_belief(), steps)[1])
 
 
 class Moves(eqx.Module):
@@ -154,8 +155,8 @@ def _forecast(recursion: Recursion, belief: Belief, times: Array, ahead: Moves) 
     def body(belief, now):
         t, move = now
         _, following = recursion.move(belief, move.u, move.dt, t)
-        seen = recursion.model.likelihood.predict(recursion.emit(following, move.seen_u, t + 1))
-        return following, (seen.mean, symmetrise(seen.cov), following.mean, symmetrise(following.cov))
+        seen = recursion.observation(following, move.seen_u, t + 1)
+        return following, (seen.mean, symmetrise(seen.cov), following.mean, symmetrise(following.cov), seen.mixture)
 
     return Forecast(*scan(body, belief, (times, ahead))[1])
 

@@ -31,7 +31,7 @@ def free_run(
     states = recursion.scan(record, given=given)[1][0]  # predicted ones where nothing is conditioned on
 
     def observe(state, u, t):
-        seen = recursion.model.likelihood.predict(recursion.emit(state, u, t))
+        seen = recursion.observation(state, u, t)
         return seen.mean, symmetrise(seen.cov)
 
     steps = jnp.arange(given.shape[0], dtype=jnp.int32)

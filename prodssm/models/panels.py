@@ -113,8 +113,13 @@ def _infer(single: Callable, many: Callable, what: str, model: StateSpaceModel, 
 
     def run(numbers: list[int]) -> list[Beliefs]:
         found = many(recursion, stack_records([checked[n] for n in numbers]))
-        parts = [np.asarray(part) for part in (found.mean, found.cov, found.log_evidence)]
-        return [trimmed(what, Beliefs(*(part[k] for part in parts)), len(series[n])) for k, n in enumerate(numbers)]
+        parts = jax.tree.map(np.asarray, (found.mean, found.cov, found.log_evidence, found.mixture))
+
+        def one(k: int) -> Beliefs:
+            mean, cov, log_evidence, mixture = jax.tree.map(lambda part: part[k], parts)
+            return Beliefs(mean, cov, log_evidence, mixture=mixture)
+
+        return [trimmed(what, one(k), len(series[n])) for k, n in enumerate(numbers)]
 
     return _by_length(checked, run)
 

@@ -30,7 +30,17 @@ def smooth_states(model: StateSpaceModel, series: Any, method: str | Method = "m
     series, found = checked_input(model, series, method)
     require_memory(model, len(series), found)
     recursion = Recursion(model, found)
+    require_gaussian(recursion)
     return trimmed("the smoother", _smooth(recursion, recursion.bucketed(series.record)), len(series))
+
+
+def require_gaussian(recursion: Recursion) -> None:
+    """Raise if the belief is a mixture, which has no smoother in closed form: it would divide by a mixture."""
+    if jax.eval_shape(recursion.initial_belief).mixture is not None:
+        raise ValueError(
+            "method must carry one Gaussian to smooth, got components of a mixture; use method='moments', of a fitted model "
+            "model.with_method('moments').smooth(data)"
+        )
 
 
 @compiled

@@ -135,8 +135,9 @@ class Objective(NamedTuple):
             after = jnp.minimum(t + 1, last)
             seen_u = None if record.u is None else jnp.asarray(record.u)[after]
             output, y = recursion.emit(following, seen_u, t + 1), jnp.asarray(record.y)[after]
-            score = likelihood.expected_log_prob if self.score == "bound" else likelihood.log_prob
-            return following, score(output, y)
+            if self.score == "bound":
+                return following, output.average(lambda each: likelihood.expected_log_prob(each, y))
+            return following, output.log_mean(lambda each: likelihood.log_prob(each, y))
 
         return scan(body, belief, start + jnp.arange(longest))[1]
 

@@ -12,7 +12,7 @@ from skpro.utils.estimator_checks import check_estimator
 import prodssm as ps
 from prodssm.adapters.mixtures import Components, GaussianMixture
 from prodssm.adapters.skpro import DeepStochasticProbaRegressor
-from prodssm.beliefs.mixture import mixture_crps
+from prodssm.beliefs.mixture_scores import mixture_crps
 
 SMALL = {"hidden": (), "noise_hidden": (), "steps": 1, "n_estimators": 2}
 SMALL |= {"recipe": ps.Recipe(iterations=5, prior_weight=0.1, validation=0.0)}

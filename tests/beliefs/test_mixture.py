@@ -1,92 +1,215 @@
-"""Equally weighted mixtures have the moments, densities, quantiles and ranked scores of their draws."""
+from functools import cache
 
+import jax
+import jax.numpy as jnp
+import jax.random as jr
 import numpy as np
 import pytest
+from oracles import array, close, random_cov
 from scipy.stats import norm
 
-from prodssm.beliefs.mixture import mixture_crps, mixture_log_prob, mixture_moments, mixture_quantile
-from prodssm.scoring import metrics
+from prodssm.beliefs import splitting
+from prodssm.beliefs.gaussian import Channel, Gaussian
+from prodssm.beliefs.mixture import GaussianMixture
+from prodssm.methods.moments import Moments
+from prodssm.networks.network import Network
+
+SIZES = (1, 3)
 
 
-def test_a_mixture_has_the_moments_of_its_draws():
-    rng = np.random.default_rng(0)
-    means = rng.normal(size=(3, 2))
-    roots = rng.normal(size=(3, 2, 2))
-    mean, cov = (part[0] for part in mixture_moments(means[:, None], (roots @ roots.transpose(0, 2, 1))[:, None]))
-    draws = np.concatenate([m + rng.normal(size=(200_000, 2)) @ root.T for m, root in zip(means, roots, strict=True)])
-    error = np.sqrt(np.diag(cov) / len(draws))
-    assert (np.abs(draws.mean(axis=0) - mean) < 4 * error).all()
-    centred = draws - mean
-    products = centred[:, :, None] * centred[:, None, :]
-    assert (np.abs(products.mean(axis=0) - cov) < 4 * products.std(axis=0) / len(draws) ** 0.5).all()
+def mixture(seed, x, count=4, splits=9):
+    rng = np.random.default_rng(seed)
+    covs = np.stack([0.2 * random_cov(rng, x) for _ in range(count)])
+    return GaussianMixture.of(rng.uniform(0.1, 1, count), rng.normal(size=(count, x)), covs, splits)
 
 
-def test_a_mixture_has_the_mean_density_of_its_components():
-    each = np.log(
-        [[0.5, 0.0, 1e-300], [0.25, 0.5, 3e-300]], where=[[True, False, True], [True] * 3], out=np.full((2, 3), -np.inf)
+SPLIT = jax.jit(lambda whole, rule: whole.split(rule), static_argnums=1)
+MERGE = jax.jit(lambda whole, slots: whole.merge(slots), static_argnums=1)
+
+
+@cache
+def bending(x):
+    """The rule of a network that bends, with some noise."""
+    net = Network.mlp((x, 15, x), activation="erf", uncertain=False, key=jr.key(x))
+    net = jax.tree.map(lambda leaf: leaf * 2, net)
+    noise = jnp.full(x, 0.01)
+
+    def rule(belief):
+        channel, predicted = Moments(order=2).propagate(net, belief)
+        return channel.plus(noise), predicted.plus(noise)
+
+    return rule
+
+
+def linear(matrix):
+    def rule(belief):
+        channel = Channel.of_affine(matrix @ belief.mean, matrix)
+        return channel, belief.predict(channel)
+
+    return rule
+
+
+def density(found, points):
+    return np.exp(jax.vmap(found.log_prob)(array(points)))
+
+
+@pytest.mark.parametrize("level", range(1, len(splitting.COUNTS)))
+def test_children_are_nearly_the_normal_that_was_split_with_its_variance(level):
+    count = splitting.COUNTS[level]
+    weights = np.exp(splitting.LOG_WEIGHTS[level, :count])
+    offsets, var = splitting.OFFSETS[level, :count], splitting.VARIANCES[level]
+    assert abs(weights.sum() - 1) < 1e-12
+    assert abs(weights @ offsets**2 + var - 1) < 1e-12
+    points = np.linspace(-5, 5, 501)
+    found = (weights * norm.cdf((points[:, None] - offsets) / var**0.5)).sum(axis=1)
+    assert np.abs(found - norm.cdf(points)).max() < 0.005
+    assert var < splitting.VARIANCES[level - 1]
+
+
+@pytest.mark.parametrize("x", SIZES)
+def test_splitting_keeps_mean_and_covariance(x):
+    whole = mixture(0, x)
+    finer = SPLIT(whole, bending(x))
+    assert finer.log_weights.size == 4 * 9
+    assert int((finer.log_weights > -jnp.inf).sum()) > 4
+    assert close(jnp.exp(finer.log_weights).sum(), 1.0)
+    assert close(finer.mean, np.asarray(whole.mean))
+    assert close(finer.cov, np.asarray(whole.cov))
+
+
+def test_a_single_gaussian_takes_the_room_of_empty_slots():
+    finer = SPLIT(GaussianMixture.single(Gaussian([0.1], [[1.0]]), 8, 9), bending(1))
+    alive = finer.log_weights > -jnp.inf
+    assert int(alive.sum()) in splitting.COUNTS
+    assert int(alive.sum()) > 9
+    assert close(jnp.exp(finer.log_weights).sum(), 1.0)
+
+
+def test_what_does_not_bend_is_not_split():
+    matrix = array([[0.9, 0.3], [-0.2, 0.8]])
+    whole = mixture(1, 2)
+    finer = SPLIT(whole, linear(matrix))
+    assert int((finer.log_weights > -jnp.inf).sum()) == 4
+    moved = jax.jit(lambda belief: belief.moved(linear(matrix))[1])(whole)
+    at = np.random.default_rng(0).normal(size=(20, 2))
+    each = [Gaussian(matrix @ m, matrix @ c @ matrix.T) for m, c in zip(whole.means, whole.covs, strict=True)]
+    wanted = sum(w * np.exp([g.log_prob(array(p)) for p in at]) for w, g in zip(np.exp(whole.log_weights), each, strict=True))
+    assert close(density(moved, at), wanted)
+
+
+def test_the_direction_of_a_split_is_the_one_in_which_the_function_bends():
+    """f(x) = (x1 - x2)^2 bends along (1, -1) only."""
+
+    def rule(belief):
+        along = jnp.array([1.0, -1.0], belief.mean.dtype)
+        m, v = along @ belief.mean, along @ belief.cov @ along
+        channel = Channel(
+            jnp.array([m**2 + v, 0 * m]), jnp.stack([2 * m * along, 0 * along]), jnp.diag(jnp.array([2 * v**2, v]))
+        )
+        return channel, belief.predict(channel)
+
+    belief = Gaussian([0.3, -0.2], [[1.0, 0.3], [0.3, 2.0]])
+    changes, directions = splitting.principal_changes(belief, rule)
+    best = np.linalg.cholesky(np.asarray(belief.cov)) @ np.asarray(directions)[:, int(jnp.argmax(changes))]
+    # A step S d changes the function only if its own part along (1, -1) is large: with d = S'(1, -1) normalised.
+    wanted = np.asarray(belief.cov) @ np.array([1.0, -1.0])
+    assert abs(best @ wanted / np.linalg.norm(best) / np.linalg.norm(wanted)) > 1 - 1e-4
+    assert float(jnp.sort(changes)[0]) < 1e-3 * float(jnp.sort(changes)[1])
+
+
+@pytest.mark.parametrize("x", SIZES)
+@pytest.mark.parametrize("slots", [1, 8])
+def test_merging_keeps_mean_and_covariance(x, slots):
+    finer = SPLIT(mixture(2, x, 7, 27), bending(x))
+    few = MERGE(finer, slots)
+    assert few.log_weights.shape == (slots,)
+    assert close(jnp.exp(few.log_weights).sum(), 1.0)
+    assert close(few.mean, np.asarray(finer.mean))
+    assert close(few.cov, np.asarray(finer.cov))
+
+
+def test_merging_few_that_are_alive_changes_nothing():
+    whole = mixture(3, 2)
+    empty = jnp.full(20, -jnp.inf, whole.means.dtype)
+    padded = GaussianMixture(
+        jnp.concatenate([empty, whole.log_weights]),
+        jnp.concatenate([jnp.zeros((20, 2), whole.means.dtype), whole.means]),
+        jnp.concatenate([jnp.tile(jnp.eye(2, dtype=whole.means.dtype), (20, 1, 1)), whole.covs]),
     )
-    assert np.allclose(mixture_log_prob(each), np.log([0.375, 0.25, 2e-300]))
+    at = np.random.default_rng(1).normal(size=(20, 2))
+    assert close(density(MERGE(padded, 4), at), density(whole, at))
+    assert close(density(MERGE(padded, 6), at), density(whole, at))
 
 
-def test_one_component_is_its_own_mixture():
-    rng = np.random.default_rng(5)
-    mean, root, std = rng.normal(size=(1, 4, 2)), rng.normal(size=(1, 4, 2, 2)), rng.uniform(0.1, 2.0, size=(1, 4, 2))
-    cov = root @ root.swapaxes(2, 3)
-    assert all(np.array_equal(found, given[0]) for found, given in zip(mixture_moments(mean, cov), (mean, cov), strict=True))
-    assert np.array_equal(mixture_log_prob(std[..., 0]), std[0, :, 0])
-    assert np.allclose(mixture_quantile(0.1, mean, std), mean[0] + norm.ppf(0.1) * std[0])
+def test_two_places_stay_two_places():
+    ends = GaussianMixture.of(
+        np.ones(60), np.repeat([-3.0, 3.0], 30)[:, None] + 0.01 * np.arange(60)[:, None], np.ones((60, 1, 1))
+    )
+    few = MERGE(ends, 2)
+    assert np.allclose(np.sort(np.asarray(few.means)[:, 0]), [-3 + 0.145, 3 + 0.445], atol=1e-4)
 
 
-def test_quantiles_are_those_of_draws():
-    rng = np.random.default_rng(1)
-    means, stds = rng.normal(size=(4, 1, 2)), rng.uniform(0.1, 2.0, size=(4, 1, 2))
-    draws = np.concatenate([m + s * rng.normal(size=(100_000, 2)) for m, s in zip(means, stds, strict=True)])
-    for probability in (0.01, 0.3, 0.975):
-        below = (draws < mixture_quantile(probability, means, stds)).mean(axis=0)
-        assert (np.abs(below - probability) < 4 * np.sqrt(probability * (1 - probability) / len(draws))).all()
+@pytest.mark.float64
+def test_conditioning_is_bayes_rule_on_a_grid():
+    whole = mixture(4, 1)
+    channel = Channel([0.2], [[1.5]], [[0.3]])
+    points = np.linspace(-12, 12, 8001)
+    prior = density(whole, points[:, None])
+    y = 1.1
+    likelihood = norm.pdf(y, 0.2 + 1.5 * (points - whole.mean.item()), 0.3**0.5)
+    evidence = (prior * likelihood).sum() * (points[1] - points[0])
+    after, log_evidence = whole.condition(channel, jnp.array([y]))
+    assert np.isclose(log_evidence, np.log(evidence), atol=1e-9)
+    assert np.allclose(density(after, points[:, None]), prior * likelihood / evidence, atol=1e-8)
 
 
-def test_quantiles_of_components_without_variance_are_their_means():
-    means = np.array([1.0, 2.0, 3.0])[:, None, None]
-    for probability, expected in ((0.2, 1.0), (0.5, 2.0), (0.9, 3.0)):
-        assert np.allclose(mixture_quantile(probability, means, np.zeros((3, 1, 1))), expected)
+def test_a_missing_observation_changes_nothing():
+    whole = mixture(5, 2)
+    after, log_evidence = whole.condition(Channel([0.0], [[1.0, 0.0]], [[0.1]]), jnp.array([jnp.nan]))
+    assert log_evidence == 0
+    assert close(after.log_weights, np.asarray(whole.log_weights))
+    assert close(after.covs, np.asarray(whole.covs))
 
 
-def test_the_median_is_exact_however_far_a_component_diverges():
-    means = np.array([0.0, 0.1, 0.0])[:, None, None]
-    for diverged in (1e6, 1e18, 1e30, 1e38):
-        means[2] = diverged
-        probability = norm.cdf(mixture_quantile(0.5, means, np.ones((3, 1, 1))) - means[:2]).sum() / 3
-        assert abs(probability - 0.5) < 1e-12
+def test_draws_have_the_moments_of_the_mixture():
+    whole = mixture(6, 2)
+    draws = np.asarray(jax.vmap(lambda key: whole.draw(key=key)[0])(jr.split(jr.key(0), 20_000)))
+    error = draws.std(axis=0) / len(draws) ** 0.5
+    assert (np.abs(draws.mean(axis=0) - np.asarray(whole.mean)) < 5 * error).all()
+    assert np.allclose(np.cov(draws.T), whole.cov, rtol=0.1, atol=0.05)
 
 
-@pytest.mark.parametrize("probability", [0.0, 1.0, 1.5, np.nan])
-def test_a_probability_lies_between_zero_and_one(probability):
-    with pytest.raises(ValueError, match="probability"):
-        mixture_quantile(probability, np.zeros((2, 1, 1)), np.ones((2, 1, 1)))
+def test_predict_and_plus_are_those_of_one_gaussian_in_moments():
+    whole = mixture(7, 2)
+    channel = Channel([1.0, 2.0, 3.0], np.arange(6.0).reshape(3, 2), np.eye(3))
+    assert close(whole.predict(channel).cov, np.asarray(whole.gaussian.predict(channel).cov))
+    assert close(whole.predict(channel).mean, np.asarray(channel.mean))
+    assert close(whole.plus(jnp.array([1.0, 2.0])).cov, np.asarray(whole.gaussian.plus(jnp.array([1.0, 2.0])).cov))
 
 
-def test_the_ranked_score_is_the_integral_over_the_distribution():
-    rng = np.random.default_rng(3)
-    means, stds = rng.normal(size=(3, 1, 1)), np.array([0.3, 1.0, 0.0])[:, None, None]
-    at = np.linspace(-12, 12, 240_001)
-    with np.errstate(divide="ignore"):
-        below = norm.cdf((at - means[:, 0]) / stds[:, 0]).mean(axis=0)
-    for y in (-2.0, 0.4):
-        step = at[1] - at[0]
-        area = np.sum((below - (at >= y)) ** 2) * step
-        # The error of a Riemann sum is at most a step times the total variation of the square, which is at most two.
-        assert abs(mixture_crps(np.array([[y]]), means, stds).item() - area) < 2 * step
+@pytest.mark.parametrize("x", [1, 2])
+def test_gradients_are_finite_also_with_empty_slots(x):
+    rule = bending(x)
+
+    def score(mean):
+        belief = GaussianMixture.single(Gaussian(mean, jnp.eye(x, dtype=mean.dtype)), 4, 9)
+        for _ in range(2):
+            belief = belief.moved(rule)[1]
+            belief, log_evidence = belief.condition(
+                Channel.of_affine(belief.mean, jnp.eye(x, dtype=mean.dtype)).plus(jnp.ones(x)), mean
+            )
+        return log_evidence + belief.log_prob(mean)
+
+    value, gradient = jax.jit(jax.value_and_grad(score))(array(np.full(x, 0.3)))
+    assert np.isfinite(value)
+    assert np.isfinite(gradient).all()
 
 
-def test_the_ranked_score_of_one_component_is_that_of_the_metrics():
-    rng = np.random.default_rng(4)
-    y, mean, std = rng.normal(size=(6, 2)), rng.normal(size=(6, 2)), rng.uniform(0.1, 2.0, size=(6, 2))
-    std[0, 0] = 0.0
-    assert np.allclose(mixture_crps(y, mean[None], std[None]).mean(), metrics.crps(y, mean, std))
-    assert mixture_crps(mean, mean[None], 0 * std[None]).max() == 0.0  # certain and right
+def test_shapes_that_do_not_fit_are_refused():
+    with pytest.raises(ValueError, match=r"must have shapes \(k,\), \(k, x\) and \(k, x, x\), got \(2,\)"):
+        GaussianMixture.of([0.5, 0.5], [[1.0]], [[[1.0]]])
 
 
-def test_outcomes_of_another_shape_have_no_ranked_score():
-    with pytest.raises(ValueError, match=r"y must have the shape of one component, \(3, 1\); got \(3,\)"):
-        mixture_crps(np.zeros(3), np.zeros((2, 3, 1)), np.ones((2, 3, 1)))
+def test_a_mixture_has_no_smoother():
+    with pytest.raises(ValueError, match="smooth with one Gaussian"):
+        mixture(0, 1).smooth(Channel([0.0], [[1.0]], [[1.0]]), None)

@@ -13,7 +13,7 @@ from scipy.stats import norm
 from small_models import fit_unchecked, fit_untrained, linear_prodssm, no_check, same, wave
 
 import prodssm as ps
-from prodssm.beliefs.mixture import mixture_log_prob, mixture_moments, mixture_quantile
+from prodssm.beliefs.mixture_scores import mixture_log_prob, mixture_moments, mixture_quantile
 from prodssm.estimators import fitting
 from prodssm.estimators.ensemble import EnsemblePrediction, mix_transitions
 from prodssm.estimators.results import Transition
