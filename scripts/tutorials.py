@@ -22,9 +22,11 @@ import matplotlib
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
+from PIL import Image
 
 ROOT = Path(__file__).parent.parent
 SCRIPTS, PAGES = ROOT / "examples" / "tutorials", ROOT / "docs" / "tutorials"
+COLOURS = 128
 MARKER = re.compile(r"^# %%(.*)$", flags=re.M)
 
 
@@ -52,9 +54,10 @@ def cells(script: str) -> list[Cell]:
 def page(path: Path, images: Path) -> Iterator[str]:
     """Run a tutorial, cell by cell, save its pictures, and yield the parts of its page."""
     names: dict[str, object] = {"__name__": "__main__"}
-    figures = 0
+    figures, title = 0, path.stem
     for cell in cells(path.read_text(encoding="utf-8")):
         if cell.text:
+            title = [title, *re.findall(r"^#+ (.*)$", cell.content, flags=re.M)][-1]
             yield cell.content
             continue
         yield f"```python\n{cell.content}\n```"
@@ -66,10 +69,17 @@ def page(path: Path, images: Path) -> Iterator[str]:
         for number in plt.get_fignums():
             figures += 1
             picture = f"{path.stem}_{figures}.png"
-            plt.figure(number).savefig(images / picture, dpi=100)
-            yield f"![](images/{picture})"
+            save(plt.figure(number), images / picture)
+            yield f"![{title}](images/{picture})"
         plt.close("all")
     yield f"This page is `examples/tutorials/{path.name}`, run by `make tutorials`."
+
+
+def save(figure: plt.Figure, path: Path) -> None:
+    """Write a figure with few colours, which makes a small file."""
+    raw = io.BytesIO()
+    figure.savefig(raw, dpi=100)
+    Image.open(raw).convert("RGB").quantize(COLOURS).save(path, optimize=True)
 
 
 def main() -> None:

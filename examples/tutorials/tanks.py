@@ -3,10 +3,10 @@
 # %% [markdown]
 # # Two tanks with a pump
 #
-# A pump fills an upper tank, which drains into a lower one, which drains away. There is a record of the lower level and of the
-# voltage of the pump; the upper level is not measured and no equation is known. Wanted is the lower level of the next minutes, for
-# the voltages that are planned and for others that might be. What comes out is a forecast with intervals for either plan, and a
-# page that says how far to trust them.
+# A pump fills an upper tank, which drains into a lower one, which drains away. There is a record of the lower level and of
+# the voltage of the pump; the upper level is not measured and no equation is known. Wanted is the lower level of the next
+# minutes, for the voltages that are planned and for others that might be. What comes out is a forecast with intervals for
+# either plan, and a page that says how far to trust them.
 
 # %%
 import jax
@@ -25,8 +25,8 @@ plan = run.u[KNOWN:]  # what the pump will do
 # ## Learn
 #
 # `ProDSSM()` needs no settings: it chooses the number of states, whether a network is worth its while, and how many models to
-# average, all by blocks of the record that it holds out. Only the iterations are cut here, to make the page quick. Without the
-# recipe there are 400, and 300 of free runs.
+# average, all by blocks of the record that it holds out. Only the iterations are cut here, to make the page quick. Without
+# the recipe there are 400, and 300 of free runs.
 
 # %%
 model = ps.ProDSSM(recipe=ps.Recipe(iterations=200, free_run=100), progress=False).fit(past)
@@ -34,12 +34,12 @@ for name, reason in model.choices_.reasons.items():
     print(f"{name:<13}{getattr(model.choices_, name)!s:<8}{reason}")
 
 # %% [markdown]
-# The reason beside `hidden` is the one to read: what a network and a linear model miss on the held-out blocks. Outflows go with the
-# square root of the level, so a linear model cannot be right at high and at low levels at once. Had the network not been better by 3 %,
-# the linear model would have been taken.
+# The reason beside `hidden` is the one to read: what a network and a linear model miss on the held-out blocks. Outflows go
+# with the square root of the level, so a linear model cannot be right at high and at low levels at once. Had the network not
+# been better by 3 %, the linear model would have been taken.
 #
-# The skill is measured on the same blocks. Errors are in standard deviations of the record, so that 1 is about what the mean of the
-# record would achieve.
+# The skill is measured on the same blocks. Errors are in standard deviations of the record, so that 1 is about what the mean
+# of the record would achieve.
 
 # %%
 print(model.skill_)
@@ -47,8 +47,8 @@ figure, axis = plt.subplots(figsize=(6, 3.4), layout="constrained")
 ps.plots.plot_skill(model.skill_, ax=axis)
 
 # %% [markdown]
-# A tank moves little in 4 s, so one step ahead the last value does well too. It is useless a minute ahead. The blocks are few, hence
-# the scores are rough; coverage of one-step intervals most of all, because each block has only one first step.
+# A tank moves little in 4 s, so one step ahead the last value does well too. It is useless a minute ahead. The blocks are
+# few, hence the scores are rough; coverage of one-step intervals most of all, because each block has only one first step.
 #
 # ## Forecast under the plan
 #
@@ -63,9 +63,10 @@ print(f"RMSE to the true level: {1000 * error:.0f} mm; 95 % intervals cover {100
 # %% [markdown]
 # ## What if
 #
-# The plan raises the voltage to more than 3 V. Suppose that the lower tank must not go above 0.6 m. Would 2.6 V be low enough?
-# Another plan is another `u`; nothing is learned again. Whether the limit is ever passed depends on all steps together,
-# so it is counted in sampled paths. The paths are of readings, which pass a limit a little sooner than the level does.
+# The plan raises the voltage to more than 3 V. Suppose that the lower tank must not go above 0.6 m. Would 2.6 V be low
+# enough? Another plan is another `u`; nothing is learned again. Whether the limit is ever passed depends on all steps
+# together, so it is counted in sampled paths. The paths are of readings, which pass a limit a little sooner than the level
+# does.
 
 # %%
 LIMIT = 0.6
@@ -76,8 +77,8 @@ for name, forecast in (("as planned", ahead), ("2.6 V at most", under_other)):
     print(f"{name}: above {LIMIT} m at some time with probability {(paths.max(axis=1) > LIMIT).mean():.2f}")
 
 # %% [markdown]
-# In a simulation the other plan can be tried, from the levels at the end of the record on. The figure has what would happen as
-# dashed lines.
+# In a simulation the other plan can be tried, from the levels at the end of the record on. The figure has what would happen
+# as dashed lines.
 
 
 # %%
@@ -106,12 +107,13 @@ axes[0, 0].set_ylabel("lower level in m")
 axes[1, 0].set_ylabel("pump in V")
 
 # %% [markdown]
-# The intervals are widest while the level rises: an error in the learned speed is an error of the time at which the level arrives.
+# The intervals are widest while the level rises: an error in the learned speed is an error of the time at which the level
+# arrives.
 #
 # ## Report
 #
-# One page with the verdict, the scores, the calibration, the forecasts and the settings, to hand on. It needs neither Python nor a
-# network to be read; [what it contains](../report.md) is described elsewhere.
+# One page with the verdict, the scores, the calibration, the forecasts and the settings, to hand on. It needs neither Python
+# nor a network to be read; [what it contains](../report.md) is described elsewhere.
 
 # %%
 model.report(past, "report.html")
