@@ -99,9 +99,10 @@ results: .venv/demo
 cases: .venv/test
 	$(BIN)/python scripts/random_cases.py
 
-# The site of the documentation, in output/site; it needs no network, neither to be built nor to be read. Warnings are errors.
+# The site of the documentation, output/site/index.html. It needs no network; its search works where it is served. Warnings are
+# errors.
 docs: .venv/docs
-	$(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 # The pages of docs/tutorials: runs the scripts of examples/tutorials, a few minutes.
 tutorials: .venv/docs

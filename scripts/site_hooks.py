@@ -14,6 +14,7 @@ from mkdocs.structure.files import File, Files
 ROOT = Path(__file__).parent.parent
 # Pages of the site that are files of the root. Their links are rewritten below.
 TAKEN = {"changelog.md": "CHANGELOG.md", "contributing.md": "CONTRIBUTING.md", "security.md": "SECURITY.md"}
+DISPLAYED = re.compile(r"^\$\$(.+?)\$\$$", flags=re.M | re.S)
 FORMULA = re.compile(r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>', flags=re.S)
 # Spellings that the converter does not know, or that the site's Markdown and GitHub's read differently.
 SPELLINGS = {r"\cr": r"\\", r"\lbrace": r"\{", r"\rbrace": r"\}"}
@@ -31,6 +32,11 @@ def on_files(files: Files, config: Any) -> Files:
     return files
 
 
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    """Formulas on lines of their own as paragraphs of their own, which GitHub's Markdown does not ask for."""
+    return DISPLAYED.sub(r"\n$$\n\1\n$$\n", markdown)
+
+
 def on_page_content(content: str, **_: Any) -> str:
     """Formulas of a page as MathML."""
     return FORMULA.sub(lambda found: mathml(html.unescape(found[2]), display=found[1] == "div"), content)
@@ -43,7 +49,7 @@ def mathml(formula: str, display: bool) -> str:
     result = convert(formula, display="block" if display else "inline")
     if unknown := re.findall(r"\\[A-Za-z]+", result):
         raise ValueError(f"the formula {formula!r} has commands that were not understood: {unknown}")
-    return result
+    return f'<div class="formula">{result}</div>' if display else result
 
 
 def _quoted(title: str, name: str) -> str:
