@@ -112,7 +112,7 @@ print(ahead.to_frame().iloc[[0, 8, 18]].to_string(float_format="%.1f"))
 # %%
 figure, (day, by_hour) = plt.subplots(1, 2, figsize=(10.5, 3.4), width_ratios=(3, 2), layout="constrained")
 ps.plots.plot_forecast(ahead, history=frame[:split], last=48, ax=day)
-day.plot(ahead.time, tomorrow["load"], "k.", ms=4, label="load, observed later")
+day.plot(tomorrow.index.tz_localize(None), tomorrow["load"], "k.", ms=4, label="load, observed later")
 day.tick_params(axis="x", rotation=20)
 day.legend(frameon=False, fontsize=8)
 day.set(ylabel="load in MW", xlabel="")
