@@ -128,7 +128,7 @@ begin = stamps[known][-1]
 print(f"true height after 4 s: {truth[round((begin + 4) / FINE), 0]:+.2f}")
 for steps in (1, 10):
     ahead = model.forecast(past, steps=steps, dt=np.full(steps, 4 / steps))
-    print(f"by {steps} step{'s' if steps > 1 else ''}: {ahead.mean[-1, 0]:+.2f} m, give or take {ahead.std[-1, 0]:.2f}")
+    print(f"by {steps:>2} steps: {ahead.mean[-1, 0]:+.2f} m, give or take {ahead.std[-1, 0]:.2f}")
 
 # %% [markdown]
 # The same holds for a gap in a record: with empty rows every half second, as here, a gap of 20 s is 40 moves; without them it

@@ -41,7 +41,7 @@ print(f"{len(lengths)} vessels, {lengths.min()} to {lengths.max()} hours each, {
 
 # %%
 data = ps.frames.series_of(frame, controls="temperature", time="hour", group="vessel")
-recipe = ps.Recipe(iterations=150, batch=32, validation=0.2)
+recipe = ps.Recipe(iterations=300, batch=32, validation=0.2)
 model = ps.ProDSSM(emission="identity", hidden=(20,), residual=True, n_estimators=1, recipe=recipe, progress=False).fit(data)
 
 # %% [markdown]
