@@ -34,7 +34,7 @@ class Block(NamedTuple):
 
     def run(self):
         """Compile it, and run it in a namespace of its own; warnings of a library that it needs are not ours."""
-        code = compile(self.code, str(self.page), "exec")
+        code = compile(self.code, f"<{self.page.name}>", "exec")
         if self.needs is not None and find_spec(self.needs) is None:
             return
         # The strict promotion of our tests is not for the optimiser, which is not ours.
