@@ -44,6 +44,16 @@ def test_a_python_block_runs_on_its_own_without_a_warning(block, tmp_path, monke
     plt.close("all")
 
 
+@pytest.mark.slow
+def test_both_filters_of_the_comparison_print_the_same_state(capsys):
+    printed = []
+    for block in blocks(DOCS / "comparison.md")[:2]:
+        block.run()
+        printed.append([float(number) for number in re.findall(r"-?\d+\.\d+", capsys.readouterr().out)])
+    assert len(printed[0]) == 2
+    assert printed[0] == pytest.approx(printed[1], rel=1e-5)
+
+
 def test_only_the_comparison_shows_libraries_that_may_be_missing():
     assert {page.stem for page in PAGES for block in blocks(page) if block.needs} <= {"comparison"}
 

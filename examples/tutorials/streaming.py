@@ -35,8 +35,8 @@ for y, u in zip(healthy[3].y[:5], healthy[3].u[:5], strict=True):
 # %% [markdown]
 # ## From readings to alarms
 #
-# The error of a prediction in its standard deviations, `z`, says how unusual a reading is. A fault that is small but stays is
-# found sooner in a sum: `drift` adds up errors of one sign and forgets a share of them at each step.
+# The error of a prediction in its standard deviations, `z`, says how unusual a reading is. For a fault that is small but
+# stays, `drift` adds up errors of one sign and forgets a share of them at each step.
 
 
 # %%
@@ -104,9 +104,10 @@ axes[0, 0].set_ylabel("level in m")
 axes[1, 0].set_ylabel("score")
 
 # %% [markdown]
-# A jump is seen at once. After it the filter believes the sensor again, so single errors become small: note the time of an
-# alarm, it may not repeat itself. A creep is slower to be found, because every reading is nearly as expected; only their sum
-# is not.
+# The jump is seen at once by the single error. Then the filter believes the sensor again and the errors become small: note
+# the time of an alarm, it may not repeat itself. The creep takes longer. The filter goes along with it, and for a while every
+# reading is nearly as expected; what gives it away is that the level no longer answers the pump as it should. The single
+# error passes its limit first, for moments; the running sum comes later and stays above it.
 #
 # ## When the sensor is off
 #
