@@ -8,7 +8,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Rooms whose numbers depend on the precision.
 NUMERICS := tests/beliefs tests/networks tests/methods tests/data tests/models
 
-.PHONY: demo test test-all bench experiments results cases dist clean
+.PHONY: demo test test-all bench experiments results cases docs tutorials dist clean
 
 .venv/made:
 	$(PYTHON) -m venv .venv
@@ -25,7 +25,11 @@ NUMERICS := tests/beliefs tests/networks tests/methods tests/data tests/models
 
 .venv/dev: .venv/made pyproject.toml constraints.txt
 	$(PIP) install --no-compile -e '.[plot,dev]' -c constraints.txt
-	touch $@ .venv/test
+	touch $@ .venv/test .venv/docs
+
+.venv/docs: .venv/made pyproject.toml constraints.txt
+	$(PIP) install --no-compile -e '.[docs]' -c constraints.txt
+	touch $@
 
 .venv/bench: .venv/made pyproject.toml constraints.txt
 	$(PIP) install --no-compile -e '.[plot,bench]' -c constraints.txt
@@ -94,6 +98,15 @@ results: .venv/demo
 
 cases: .venv/test
 	$(BIN)/python scripts/random_cases.py
+
+# The site of the documentation, output/site/index.html. It needs no network; its search works where it is served. Warnings are
+# errors.
+docs: .venv/docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+# The pages of docs/tutorials: runs the scripts of examples/tutorials, a few minutes.
+tutorials: .venv/docs
+	$(BIN)/python scripts/tutorials.py
 
 # The wheel and the sdist, checked as the release does.
 dist: .venv/dev

@@ -3,12 +3,10 @@
 import ast
 import importlib
 import re
-from pathlib import Path
 
 import pytest
+from pages import DOCS, GENERATED, PAGES, ROOT, navigation
 
-ROOT = Path(__file__).parent.parent
-PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
 LONGEST_RESULTS = 220
 
 
@@ -48,18 +46,19 @@ def test_the_table_of_the_mathematics_names_sections_functions_and_tests_that_ex
         assert test_name in names_of_tests(file), f"{paper}: {test}"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_links_and_paths_lead_somewhere(page):
     text = page.read_text(encoding="utf-8")
-    targets = [link for link in re.findall(r"\]\(([^)#]+)\)", text) if not link.startswith("http")]
+    prose = re.sub(r"^```.*?^```$", "", text, flags=re.M | re.S)
+    targets = [link for link in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", prose) if not link.startswith("http")]
     for link in targets:
-        assert (page.parent / link).exists(), f"{page.name} links to {link}"
+        assert (page.parent / link).exists() or link in GENERATED, f"{page.name} links to {link}"
     for path in re.findall(r"`((?:benchmarks|experiments|scripts|tests|examples|docs)/[\w/.-]+\.\w+)`", text):
         assert (ROOT / path).exists(), f"{page.name} names {path}"
 
 
 def test_nothing_cites_a_document_that_is_not_here():
-    here = {page.name for page in PAGES}
+    here = {page.name for page in PAGES} | GENERATED
     for folder in ("prodssm", "tests", "experiments", "benchmarks", "scripts", "examples"):
         for file in sorted((ROOT / folder).rglob("*.py")):
             for name in re.findall(r"\b([\w-]+\.md)\b", file.read_text(encoding="utf-8")):
@@ -73,3 +72,14 @@ def test_the_results_page_stays_short():
 def test_every_table_of_results_is_written_by_an_experiment():
     written = {path.stem for path in (ROOT / "experiments").glob("*.py")}
     assert {path.stem for path in (ROOT / "experiments" / "results").glob("*.csv")} <= written
+
+
+def test_the_navigation_names_every_page_once():
+    named = navigation()
+    assert len(named) == len(set(named))
+    assert set(named) == {page.relative_to(DOCS).as_posix() for page in DOCS.rglob("*.md")} | GENERATED
+
+
+def test_the_site_takes_the_pages_of_the_root():
+    hooks = (ROOT / "scripts" / "site_hooks.py").read_text(encoding="utf-8")
+    assert all(f'"{name}"' in hooks for name in GENERATED)
