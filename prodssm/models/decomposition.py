@@ -58,7 +58,7 @@ def _decompose(recursion: Recursion, belief: Any, times: Array, ahead: Moves) ->
             # Only moment matching has a rule for replicas; without them the covariance between them stays zero.
             emission = emission.at_mean()
             shared = output_replica_cov(method, emission, following.state, between) if replicas else output.cov * 0.0
-        epistemic, noise = jnp.diag(shared), model.likelihood.conditional_var(output)
+        epistemic, noise = model.likelihood.shared_var(output, jnp.diag(shared)), model.likelihood.conditional_var(output)
         total = jnp.diag(model.likelihood.predict(output).cov)
         return (following, between), (epistemic, total - noise - epistemic, noise)
 

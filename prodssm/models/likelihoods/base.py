@@ -30,7 +30,9 @@ class Likelihood(eqx.Module):
 
     registry: ClassVar[dict[str, type["Likelihood"]]] = {}
     support: ClassVar[str] = "real"  # of an observation: "real", "counts" or "binary"
-    gaussian: ClassVar[bool] = False  # whether an observation of a Gaussian g is Gaussian
+    gaussian: ClassVar[bool] = False  # whether y is Gaussian given a Gaussian belief about g
+    scaled: ClassVar[bool] = True  # whether models are trained on standardised data
+    constant_noise: ClassVar[bool] = False  # whether Var[y | g] is the same at all g
 
     def __init_subclass__(cls, **kwargs: Any):
         super().__init_subclass__(**kwargs)
@@ -48,6 +50,11 @@ class Likelihood(eqx.Module):
     @abstractmethod
     def for_data(self, scaling: Standardiser) -> "Likelihood":
         """The likelihood in standardised units, ready for a model of data with this scaling."""
+
+    @property
+    def has_variance(self) -> bool:
+        """Whether observations have a variance."""
+        return True
 
     def require_data(self, y: Any, names: Sequence[str] | None = None) -> None:
         """Raise if there are observations, (time, y), that the likelihood does not allow; NaN is missing.

@@ -8,7 +8,6 @@ import jax.random as jr
 import numpy as np
 from jax.scipy.special import log_ndtr, ndtr
 from jaxtyping import Array, Float, PRNGKeyArray
-from scipy import special
 
 from prodssm.beliefs.gaussian import Gaussian
 from prodssm.beliefs.linalg import symmetrise
@@ -45,15 +44,19 @@ class Bernoulli(ScalarLikelihood):
         def moving(column: np.ndarray) -> np.ndarray:
             return np.convolve(column, window, mode="same")
 
+        from scipy.special import ndtri  # slow to import
+
         events = np.stack([moving(column) for column in np.where(seen, y, 0.0).T], axis=1)
         count = np.stack([moving(column) for column in (seen * 1.0).T], axis=1)
-        return np.where(seen, special.ndtri((events + 0.5) / (count + 1)), np.nan).astype(y.dtype)
+        return np.where(seen, ndtri((events + 0.5) / (count + 1)), np.nan).astype(y.dtype)
 
     def offset(self, y: Float[np.ndarray, "time y"]) -> Float[np.ndarray, " y"]:
         """The probit of the mean event rate, with half an event and half a non-event on top."""
         seen = np.isfinite(y)
+        from scipy.special import ndtri  # slow to import
+
         rate = (np.where(seen, y, 0.0).sum(axis=0) + 0.5) / (seen.sum(axis=0) + 1)
-        return special.ndtri(rate).astype(y.dtype)
+        return ndtri(rate).astype(y.dtype)
 
     def log_density(self, g: Float[Array, " q"], y: Float[Array, ""]) -> Float[Array, " q"]:
         r"""$\log \Phi(\pm g)$."""
@@ -64,7 +67,7 @@ class Bernoulli(ScalarLikelihood):
         return ndtr(g)
 
     def var_given(self, g: Float[Array, " q"]) -> Float[Array, " q"]:
-        """P (1 - p)."""
+        """The probability times its complement."""
         return ndtr(g) * ndtr(-g)
 
     def tilt(self, mean: Float[Array, ""], var: Float[Array, ""], y: Float[Array, ""]) -> Tilted:
@@ -100,6 +103,8 @@ class Bernoulli(ScalarLikelihood):
     def cdf(self, mean: Any, var: Any, y: Any) -> Float[np.ndarray, "*any y"]:
         """0 below 0, the probability of no event below 1, then 1."""
         mean, var, y = (np.asarray(part, float) for part in (mean, var, y))
+        from scipy import special  # slow to import
+
         none = special.ndtr(-mean / np.sqrt(1 + var))
         return np.where(y < 0, 0.0, np.where(y < 1, none, 1.0))
 

@@ -1,6 +1,7 @@
 """Gaussian measurement noise, independent between outputs."""
 
 import math
+from statistics import NormalDist
 from typing import Any
 
 import equinox as eqx
@@ -8,7 +9,6 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
-from scipy.special import ndtr, ndtri
 
 from prodssm._validation import as_array, require_number, require_probability, require_variances, values_of
 from prodssm.beliefs.gaussian import Belief, Channel, Gaussian
@@ -34,6 +34,7 @@ class GaussianLikelihood(Likelihood):
     """
 
     gaussian = True
+    constant_noise = True
 
     log_variance: Float[Array, " y"] | None
     scalar: bool = eqx.field(static=True)
@@ -143,6 +144,8 @@ class GaussianLikelihood(Likelihood):
 
     def cdf(self, mean: Any, var: Any, y: Any) -> Float[np.ndarray, "*any y"]:
         """The normal distribution function; zero variance is a step."""
+        from scipy.special import ndtr  # slow to import
+
         gap, var = np.asarray(y, float) - np.asarray(mean, float), np.asarray(var, float) + np.asarray(self._variance, float)
         std = np.sqrt(np.where(var > 0, var, 1.0))
         return np.where(var > 0, ndtr(gap / std), (gap >= 0) * 1.0)
@@ -150,9 +153,8 @@ class GaussianLikelihood(Likelihood):
     def quantile(self, mean: Any, var: Any, probability: float) -> Float[np.ndarray, "*any y"]:
         """The normal quantile."""
         require_probability(probability)
-        return np.asarray(mean, float) + ndtri(probability) * np.sqrt(
-            np.asarray(var, float) + np.asarray(self._variance, float)
-        )
+        std = np.sqrt(np.asarray(var, float) + np.asarray(self._variance, float))
+        return np.asarray(mean, float) + NormalDist().inv_cdf(float(probability)) * std
 
     def conditional_var(self, g: Gaussian) -> Float[Array, " y"]:
         """The variance of the measurement noise."""

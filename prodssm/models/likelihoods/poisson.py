@@ -9,7 +9,6 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
-from scipy.special import pdtr
 
 from prodssm.beliefs.gaussian import Gaussian
 from prodssm.beliefs.linalg import symmetrise
@@ -83,7 +82,7 @@ class Poisson(ScalarLikelihood):
         return jnp.where(seen, y * g.mean - self.conditional_var(g) - jax.lax.lgamma(y + 1), 0.0).sum()
 
     def cdf(self, mean: Any, var: Any, y: Any) -> Float[np.ndarray, "*any y"]:
-        r"""P(Y <= k), which is $P(g \le \log G)$ for G of the Gamma(k + 1) distribution, by quadrature over the narrower one."""
+        r"""P(Y <= k), which is $P(g \le \log G)$ for G of the Gamma(k + 1) distribution; over the narrower one."""
         mean, var, y = np.broadcast_arrays(*(np.asarray(part, float) for part in (mean, var, y)))
         k, std = np.maximum(np.floor(y), 0.0)[..., None], np.sqrt(var)[..., None]
         over_rate = _over_gamma(k, mean[..., None], std)
@@ -107,6 +106,9 @@ def _over_gamma(k: np.ndarray, mean: np.ndarray, std: np.ndarray) -> np.ndarray:
 
 
 def _over_normal(k: np.ndarray, mean: np.ndarray, std: np.ndarray) -> np.ndarray:
+    """E[P(Y <= k | g)] by the trapezoidal rule in g."""
+    from scipy.special import pdtr  # slow to import
+
     nodes, weights = normal_nodes()
     with np.errstate(over="ignore"):
         rate = np.exp(np.minimum(mean + std * nodes, 700.0))

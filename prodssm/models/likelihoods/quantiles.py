@@ -5,7 +5,6 @@ from functools import lru_cache
 
 import numpy as np
 from jaxtyping import Float
-from scipy.special import ndtr
 
 BISECTIONS, DOUBLINGS = 60, 60
 REACH = 8.5  # standard deviations, beyond which a normal variable has no mass in double precision
@@ -24,6 +23,8 @@ def normal_nodes(count: int = 129) -> tuple[Float[np.ndarray, " q"], Float[np.nd
 
 def step(gap: np.ndarray, std: np.ndarray) -> np.ndarray:
     r"""$\\Phi(gap / std)$, where zero standard deviation is a step."""
+    from scipy.special import ndtr  # slow to import
+
     return np.where(std > 0, ndtr(gap / np.where(std > 0, std, 1.0)), (gap >= 0) * 1.0)
 
 

@@ -46,6 +46,8 @@ class ScalarLikelihood(Likelihood):
         [3.0]
     """
 
+    scaled = False
+
     @property
     def size(self) -> int | None:
         """Any number of outputs, unless a subclass says otherwise."""
@@ -85,7 +87,7 @@ class ScalarLikelihood(Likelihood):
         return values @ jnp.asarray(weights, values.dtype)
 
     def predict(self, g: Gaussian) -> Gaussian:
-        r"""Mean and covariance of y: $Cov[y_i, y_j] = \sum_k c_{k,i} c_{k,j} \rho_{ij}^k$, c the Hermite coefficients of E[y | g]."""
+        r"""Mean and covariance of y: $Cov[y_i, y_j] = \sum_k c_{k,i} c_{k,j} \rho_{ij}^k$ from Hermite coefficients."""
         weights, values = self._at_nodes(lambda one, at: one.mean_given(at), g)
         weights = jnp.asarray(weights, values.dtype)
         mean = values @ weights

@@ -1,6 +1,7 @@
 """Outliers: Student t measurement noise, independent between outputs."""
 
 import math
+from statistics import NormalDist
 from typing import Any
 
 import equinox as eqx
@@ -8,7 +9,6 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
-from scipy import special
 
 from prodssm._validation import as_array, require_number
 from prodssm.beliefs.gaussian import Gaussian
@@ -36,6 +36,9 @@ class StudentT(ScalarLikelihood):
         >>> ps.StudentT(df=4, scale=1.0).predict(belief).var.tolist()
         [3.0]
     """
+
+    scaled = True
+    constant_noise = True
 
     log_scale: Float[Array, " y"] | None
     df: float = eqx.field(static=True)
@@ -80,6 +83,11 @@ class StudentT(ScalarLikelihood):
         return self._log_scale.size
 
     @property
+    def has_variance(self) -> bool:
+        """Whether df exceeds two."""
+        return self.df > 2
+
+    @property
     def _log_scale(self) -> Array:
         if self.log_scale is None:
             raise ValueError("scale must be given where nothing is fitted: StudentT(df, scale=...)")
@@ -106,7 +114,7 @@ class StudentT(ScalarLikelihood):
         """To median zero and an interquartile range like that of a standard normal variable: outliers have no say in it."""
         usual, values = Standardiser.fit(columns), np.asarray(columns, float)
         low, middle, high = np.nanquantile(values, (0.25, 0.5, 0.75), axis=0)
-        scale = np.maximum((high - low) / (2 * special.ndtri(0.75)), LEAST_SHARE * np.asarray(usual.scale, float))
+        scale = np.maximum((high - low) / (2 * NormalDist().inv_cdf(0.75)), LEAST_SHARE * np.asarray(usual.scale, float))
         return Standardiser(middle.astype(columns.dtype), scale.astype(columns.dtype))
 
     def link(self, y: Float[np.ndarray, "time y"]) -> Float[np.ndarray, "time y"]:
@@ -170,6 +178,8 @@ class StudentT(ScalarLikelihood):
     def cdf(self, mean: Any, var: Any, y: Any) -> Float[np.ndarray, "*any y"]:
         """P(Y <= y), by quadrature over the narrower of g and the noise."""
         mean, var, y = np.broadcast_arrays(*(np.asarray(part, float) for part in (mean, var, y)))
+        from scipy import special  # slow to import
+
         scale, std = np.asarray(self._scale, float)[..., None], np.sqrt(var)[..., None]
         nodes, weights = normal_nodes()
         gap = (y - mean)[..., None]
