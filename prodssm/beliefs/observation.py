@@ -15,6 +15,7 @@ from prodssm.beliefs.linalg import (
     cholesky,
     matmul,
     positive_part,
+    rounding_error,
     sandwich,
     solve_lower,
     solve_upper,
@@ -132,6 +133,7 @@ def revise_in_output_space(
     white_cov = solve_lower(chol, solve_lower(chol, revised_cov).T)
     random = jnp.diag(before) > 0
     fall = jnp.where(random[:, None] & random[None, :], jnp.eye(expected.size, dtype=cov.dtype) - symmetrise(white_cov), 0.0)
+    fall = jnp.where(jnp.abs(fall) > rounding_error(before), fall, 0.0)  # what was not observed stays as it was
     fall = positive_part(fall) if expected.size > 1 else jnp.maximum(fall, 0.0)
     factor = white_slope.T @ cholesky(fall)
     return Observation(

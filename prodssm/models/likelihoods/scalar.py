@@ -158,8 +158,7 @@ class ScalarLikelihood(Likelihood):
     def condition(self, belief: Belief, emission: Channel, y: Float[Array, " y"]) -> tuple[Belief, Float[Array, ""]]:
         """The belief whose marginal about g is the one given y, and the log evidence of y."""
         marginal, log_evidence = self.condition_outputs(belief.state.predict(emission), y)
-        revised, any_seen = belief.revise(emission, marginal), ~jnp.isnan(y).all()
-        return jax.tree.map(lambda new, old: jnp.where(any_seen, new, old), revised, belief), log_evidence
+        return belief.revise(emission, marginal), log_evidence
 
     def log_prob(self, g: Gaussian, y: Float[Array, " y"]) -> Float[Array, ""]:
         """Log predictive density; exact for one output, and for more of them by the same sequence of updates."""
