@@ -60,7 +60,9 @@ class StudentT(ScalarLikelihood):
                 raise ValueError(f"scale must be one number or one per output, got shape {values.shape}")
             if not (np.isfinite(values) & (values > 0)).all():
                 raise ValueError(f"scale must be positive and finite, got {values}")
-            self.log_scale = jnp.log(jnp.asarray(values))
+            # What is learned lies above the smallest scale.
+            above = np.maximum(values - SMALLEST_SCALE, 1e-3 * SMALLEST_SCALE) if self.learned else values
+            self.log_scale = jnp.log(jnp.asarray(above, values.dtype))
 
     def __repr__(self) -> str:
         """The constructor's arguments."""
@@ -68,7 +70,7 @@ class StudentT(ScalarLikelihood):
 
     def constructor_params(self) -> dict[str, Any]:
         """The constructor's arguments, by name: the scale as it was given."""
-        given = None if self.log_scale is None else jnp.exp(self.log_scale)
+        given = self.scale
         learned = None if self.learned == (given is None) else self.learned
         return {"df": self.df, "scale": given[0] if self.scalar and given is not None else given, "learned": learned}
 
@@ -126,7 +128,7 @@ class StudentT(ScalarLikelihood):
         size, dtype = scaling.scale.size, scaling.scale.dtype
         if self.log_scale is None:
             return StudentT(self.df, np.full(size, self._scale_of(INITIAL_VARIANCE), dtype), learned=True)
-        given = np.exp(np.asarray(self.log_scale, float))
+        given = np.asarray(self._scale, float)
         if not self.scalar and given.size != size:
             raise ValueError(f"the scale of the measurement noise must be one number or {size}, got {given.size}")
         scaled = np.broadcast_to(given, (size,)) / np.asarray(scaling.scale, float)
