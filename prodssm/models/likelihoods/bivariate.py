@@ -17,8 +17,8 @@ def threshold_cov(h: Float[Array, "*n"], k: Float[Array, "*n"], correlation: Flo
     $\frac{1}{2 \pi} \int_0^{\arcsin \rho} \exp\left(-\frac{h^2 + k^2 - 2 h k \sin t}{2 \cos^2 t}\right) dt$.
 
     Example:
-        >>> threshold_cov(jnp.zeros(1), jnp.zeros(1), jnp.array([0.5])).round(6).tolist()
-        [0.083333]
+        >>> round(threshold_cov(jnp.zeros(1), jnp.zeros(1), jnp.array([0.5])).item(), 6)
+        0.083333
     """
     nodes, weights = np.polynomial.legendre.leggauss(NODES)
     end = jnp.arcsin(jnp.clip(correlation, -LARGEST, LARGEST))[..., None]
