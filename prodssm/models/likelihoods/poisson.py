@@ -50,6 +50,7 @@ class Poisson(ScalarLikelihood):
 
     def log_density(self, g: Float[Array, " q"], y: Float[Array, ""]) -> Float[Array, " q"]:
         """Y g - e^g - log y!, relative to its largest value: with many counts its terms would cancel."""
+        g = jnp.minimum(g, 0.9 * math.log(float(jnp.finfo(g.dtype).max)))  # a rate beyond would overflow
         safe = jnp.where(y > 0, y, 1.0)
         distance = g - jnp.log(safe)
         bulk = -safe * (jnp.expm1(distance) - distance) + _log_peak(safe)
