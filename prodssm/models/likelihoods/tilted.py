@@ -62,13 +62,15 @@ def tilted_moments(
     z, log_weight = jax.lax.stop_gradient(_place_nodes(lambda z: search(at + per * z), mean.dtype))
     centre = z[z.size // 2]
     # z^2 - c^2 as a product: far from the mean the difference of squares would cancel.
-    log_mass = log_weight + log_density(mean + std * z) - 0.5 * (z - centre) * (z + centre)
+    height = log_density(mean + std * z)
+    top = jax.lax.stop_gradient(height.max())
+    log_mass = log_weight + (height - top) - 0.5 * (z - centre) * (z + centre)
     log_total = jax.nn.logsumexp(log_mass)
     share = jnp.exp(log_mass - log_total)
     shift = centre + (share * (z - centre)).sum()
     spread = (share * (z - shift) ** 2).sum()
     certain = log_density(mean[None])[0]
-    evidence = log_total - 0.5 * centre**2 - HALF_LOG_TAU
+    evidence = top + log_total - 0.5 * centre**2 - HALF_LOG_TAU
     return Tilted(jnp.where(random, evidence, certain), mean + std * shift, std**2 * spread)
 
 
