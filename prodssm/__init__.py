@@ -29,7 +29,11 @@ from prodssm.methods.unscented import Unscented as Unscented
 from prodssm.models.filtering import filter_states as filter_states
 from prodssm.models.forecasting import forecast as forecast
 from prodssm.models.likelihoods.base import Likelihood as Likelihood
+from prodssm.models.likelihoods.bernoulli import Bernoulli as Bernoulli
 from prodssm.models.likelihoods.gaussian import GaussianLikelihood as GaussianLikelihood
+from prodssm.models.likelihoods.poisson import Poisson as Poisson
+from prodssm.models.likelihoods.scalar import ScalarLikelihood as ScalarLikelihood
+from prodssm.models.likelihoods.student_t import StudentT as StudentT
 from prodssm.models.simulation import simulate as simulate
 from prodssm.models.smoothing import smooth_states as smooth_states
 from prodssm.models.state_space import StateSpaceModel as StateSpaceModel

@@ -19,7 +19,13 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from prodssm._compilation import compiled
 from prodssm._validation import as_array, require_shape, require_variances
 from prodssm.beliefs.linalg import cholesky, safe_sqrt, sandwich, solve_psd, symmetrise
-from prodssm.beliefs.observation import Observation, log_density, observe_in_output_space, observe_in_state_space
+from prodssm.beliefs.observation import (
+    Observation,
+    log_density,
+    observe_in_output_space,
+    observe_in_state_space,
+    revise_in_output_space,
+)
 
 
 class Channel(eqx.Module):
@@ -173,6 +179,13 @@ class Belief(eqx.Module):
         """
 
     @abstractmethod
+    def revise(self, channel: Channel, marginal: "Gaussian") -> "Belief":
+        """The belief after that about the output of the channel has become another one, by Jeffrey's rule.
+
+        Given the output the belief stays as it was. A likelihood that is not Gaussian conditions by this rule.
+        """
+
+    @abstractmethod
     def smooth(self, channel: Channel, following: Any) -> "Belief":
         """The smoothed belief, given the transition channel and the smoothed belief at the next time step."""
 
@@ -288,6 +301,19 @@ class Gaussian(Belief):
             return observe_in_state_space(self.mean, self.cov, channel.mean, channel.slope, variance, y)
         noisy = channel if variance is None else channel.plus(variance)
         return observe_in_output_space(self.mean, self.cov, noisy.mean, noisy.slope, noisy.noise, y)
+
+    def revise(self, channel: Channel, marginal: "Gaussian") -> "Gaussian":
+        """The belief after that about the output of the channel has become another one, by Jeffrey's rule."""
+        seen = self.revision(channel, marginal)
+        return Gaussian(seen.mean, seen.cov)
+
+    def revision(self, channel: Channel, marginal: "Gaussian") -> Observation:
+        """The terms of Jeffrey's rule; see `revise`."""
+        require_input_size(self.mean, channel)
+        _require_no_weights(channel)
+        require_shape("marginal.mean", marginal.mean, channel.mean.shape)
+        parts = channel.mean, channel.slope, channel.noise
+        return revise_in_output_space(self.mean, self.cov, *parts, marginal.mean, marginal.cov)
 
     def smooth(self, channel: Channel, following: "Gaussian") -> "Gaussian":
         """The Rauch-Tung-Striebel step, with the covariance in Joseph form."""

@@ -8,6 +8,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from prodssm.beliefs.gaussian import Belief, Channel, Gaussian, require_input_size
 from prodssm.beliefs.linalg import fusion_barrier, rounding_error, sandwich, solve_psd, symmetrise
+from prodssm.beliefs.observation import Observation
 from prodssm.beliefs.weights.base import WeightBelief
 
 
@@ -83,6 +84,16 @@ class JointGaussian(Belief):
         at most the smaller of the two sizes.
         """
         seen = self.state.observe(channel, y, variance)
+        return self._after(seen), seen.log_evidence
+
+    def revise(self, channel: Channel, marginal: Gaussian) -> "JointGaussian":
+        """The belief after that about the output of a channel of the state has become another one, by Jeffrey's rule.
+
+        What an outlier adds to the variance of the state is independent of the weights, whose covariance never grows.
+        """
+        return self._after(self.state.revision(channel, marginal))
+
+    def _after(self, seen: Observation) -> "JointGaussian":
         downdate = self.cross.T @ seen.factor
         # After a noise-free observation the state's variance is squared rounding error; a cross-covariance of plain rounding
         # error beside it would make the joint covariance indefinite.
@@ -91,7 +102,7 @@ class JointGaussian(Belief):
         cov = jnp.where(random[:, None] & random[None, :], seen.cov, 0.0)
         weights = self.weights.downdate(self.cross.T @ seen.innovation, downdate)
         # Fusion barriers, or XLA would recompute both for every weight that they meet.
-        return JointGaussian(Gaussian(fusion_barrier(seen.mean), cov), fusion_barrier(cross), weights), seen.log_evidence
+        return JointGaussian(Gaussian(fusion_barrier(seen.mean), cov), fusion_barrier(cross), weights)
 
     def smooth(self, channel: Channel, following: "JointGaussian") -> "JointGaussian":
         """The Rauch-Tung-Striebel step on (state, weights).

@@ -147,6 +147,25 @@ def eigh(gram: Float[Array, "n n"]) -> tuple[Float[Array, " n"], Float[Array, "n
     return jnp.linalg.eigh(gram)
 
 
+@jax.custom_jvp
+def positive_part(matrix: Float[Array, "n n"]) -> Float[Array, "n n"]:
+    """A symmetric matrix without its negative eigenvalues."""
+    values, vectors = eigh(matrix)
+    return (vectors * jnp.maximum(values, 0.0)[None, :]) @ vectors.T
+
+
+@positive_part.defjvp
+def _(primals, tangents):
+    # The theorem of Daleckii and Krein: divided differences of max(0, v), which equal eigenvalues do not make infinite.
+    values, vectors = eigh(primals[0])
+    kept, gap = jnp.maximum(values, 0.0), values[:, None] - values[None, :]
+    equal = jnp.abs(gap) <= jnp.finfo(values.dtype).eps * (jnp.abs(values)[:, None] + jnp.abs(values)[None, :])
+    step = jnp.broadcast_to((values > 0).astype(values.dtype)[:, None], gap.shape)
+    ratio = jnp.where(equal, step, (kept[:, None] - kept[None, :]) / jnp.where(equal, 1.0, gap))
+    inner = vectors.T @ tangents[0] @ vectors
+    return (vectors * kept[None, :]) @ vectors.T, vectors @ (ratio * inner) @ vectors.T
+
+
 def leading_eigenvectors(gram: Float[Array, "n n"], count: int) -> Float[Array, "n k"]:
     """Eigenvectors of the largest eigenvalues, constant under differentiation."""
     return eigh(jax.lax.stop_gradient(gram))[1][:, ::-1][:, :count]

@@ -168,6 +168,10 @@ class GaussianMixture(Belief):
 
         return self.updated(rule)
 
+    def revise(self, channel: Channel, marginal: Gaussian) -> "GaussianMixture":
+        """Raise: likelihoods revise each component, in `updated`."""
+        raise ValueError("a mixture is revised component by component: use updated(lambda component: ...)")
+
     def smooth(self, channel: Channel, following: Any) -> "GaussianMixture":
         """Raise: the backward pass would divide by a mixture."""
         raise ValueError(

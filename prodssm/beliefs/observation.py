@@ -11,7 +11,17 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from prodssm._validation import require_shape, values_of
-from prodssm.beliefs.linalg import cholesky, matmul, sandwich, solve_lower, solve_upper, symmetrise, whiten_plus_identity
+from prodssm.beliefs.linalg import (
+    cholesky,
+    matmul,
+    positive_part,
+    rounding_error,
+    sandwich,
+    solve_lower,
+    solve_upper,
+    symmetrise,
+    whiten_plus_identity,
+)
 
 
 class Observation(eqx.Module):
@@ -97,6 +107,41 @@ def observe_in_state_space(
         innovation=(precision * left) @ slope,
         factor=whiten_plus_identity(symmetrise(sandwich(chol.T, cov)), chol.T)[0].T,
         log_evidence=-0.5 * (square + log_det + math.log(2 * math.pi) * seen.sum(dtype=cov.dtype)),
+    )
+
+
+def revise_in_output_space(
+    mean: Float[Array, " x"],
+    cov: Float[Array, "x x"],
+    expected: Float[Array, " y"],
+    slope: Float[Array, "y x"],
+    noise: Float[Array, "y y"],
+    revised_mean: Float[Array, " y"],
+    revised_cov: Float[Array, "y y"],
+) -> Observation:
+    r"""Jeffrey's rule: what the state becomes when the marginal of y, $N(E[y], S)$, is replaced by another one, $N(m', S')$.
+
+    Given y the state stays as it was, so that with the gain $K = P H^\top S^{-1}$ its covariance is
+    $(I - K H) P (I - K H)^\top + K (R + S') K^\top$. The factor is that of the fall $S - S'$ alone: where the marginal has
+    become wider, as after an outlier, the rise is taken to be independent of all else. The log evidence is left at zero.
+    """
+    before = symmetrise(sandwich(slope, cov) + noise)
+    chol = cholesky(before, definite=True)
+    white_slope, shift = solve_lower(chol, slope), revised_mean - expected
+    gain = solve_upper(chol, matmul(white_slope, cov)).T
+    keep = jnp.eye(mean.size, dtype=cov.dtype) - matmul(gain, slope)
+    white_cov = solve_lower(chol, solve_lower(chol, revised_cov).T)
+    random = jnp.diag(before) > 0
+    fall = jnp.where(random[:, None] & random[None, :], jnp.eye(expected.size, dtype=cov.dtype) - symmetrise(white_cov), 0.0)
+    fall = jnp.where(jnp.abs(fall) > rounding_error(before), fall, 0.0)  # what was not observed stays as it was
+    fall = positive_part(fall) if expected.size > 1 else jnp.maximum(fall, 0.0)
+    factor = white_slope.T @ cholesky(fall)
+    return Observation(
+        mean=mean + gain @ shift,
+        cov=symmetrise(sandwich(keep, cov) + sandwich(gain, noise + revised_cov)),
+        innovation=white_slope.T @ solve_lower(chol, shift[:, None])[:, 0],
+        factor=factor if expected.size <= mean.size else cholesky(factor @ factor.T),
+        log_evidence=jnp.zeros((), cov.dtype),
     )
 
 

@@ -11,6 +11,7 @@ from prodssm.data.batching import LEAD
 from prodssm.data.folds import Block, folds
 from prodssm.data.series import REGULAR_TOLERANCE, Series, part_of
 from prodssm.data.splitting import Split
+from prodssm.models.likelihoods.base import Likelihood
 from prodssm.training.recipe import Recipe
 from prodssm.training.subspace import LinearModel, identify
 
@@ -47,6 +48,7 @@ class Choices:
         window: Length of the windows of training, or "all".
         batch: Their number per step, or "all".
         linear_dim: Number of states of the linear model of the ladder; None without one.
+        calibrated: Whether held-out blocks say how wide forecasts are.
         reasons: Why, by name, for what was chosen.
         scores: RMSE of free runs over held-out blocks of the ladder of linear models, standardised, by (states, feedthrough).
     """
@@ -62,6 +64,7 @@ class Choices:
     window: Any = "all"
     batch: Any = "all"
     linear_dim: int | None = None
+    calibrated: bool = True
     reasons: dict[str, str] = field(default_factory=dict)
     scores: dict[str, float] = field(default_factory=dict)
 
@@ -82,6 +85,16 @@ class Choices:
     def has_rival(self) -> bool:
         """Whether a model without hidden layers competes, on held-out blocks."""
         return "hidden" in self.reasons and self.held_out and self.linear and self.linear_dim is not None
+
+    def for_likelihood(self, likelihood: Likelihood) -> "Choices":
+        """The choices without what only Gaussian observations allow."""
+        if likelihood.gaussian:
+            return self
+        name = type(likelihood).__name__
+        why = f"factors on standard deviations are for Gaussian observations, not for {name}"
+        if not likelihood.has_variance:
+            why = f"{likelihood} has no variance, hence no skill, no check and no rival either"
+        return replace(self, calibrated=False).because(calibrated=why)
 
     def without_hidden(self) -> "Choices":
         """The model without hidden layers that competes with the network."""

@@ -127,7 +127,11 @@ class FittedModel:
 
     def measurement_variance(self, steps: int) -> np.ndarray:
         """Variance of the measurement noise at each step of a forecast, in the units of the data."""
-        # Of a Gaussian likelihood it does not depend on the output.
+        if not self.ssm.likelihood.constant_noise:
+            raise ValueError(
+                f"decompose of several models needs measurement noise that is the same everywhere, not that of "
+                f"{type(self.ssm.likelihood).__name__}; use n_estimators=1"
+            )
         output = Gaussian.certain(jnp.zeros(self.ssm.y_size, self.ssm.dtype))
         variance = np.asarray(self.ssm.likelihood.conditional_var(output), float) * np.asarray(self.scaling.y.scale, float) ** 2
         return np.broadcast_to(variance, (steps, variance.size))

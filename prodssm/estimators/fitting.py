@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import equinox as eqx
 import jax.random as jr
 import numpy as np
 
@@ -81,7 +82,7 @@ class MemberFit:
         self._require_memory(model, split.training)
         fitted = start is not None
         if not fitted and recipe.linear_start and self.architecture.emission in ("linear", "feedthrough"):
-            model, fitted = linear_start(model, split.training), True
+            model, fitted = linear_start(model, linked(split.training, model.likelihood)), True
         if fitted and recipe.warm_up is None:
             recipe = replace(recipe, warm_up=FITTED_START_WARM_UP)
         history, method = History(), self.training_method or self.method
@@ -128,6 +129,11 @@ class MemberFit:
         longest = max(len(each) for each in series)
         length = min(self.recipe.window_length or longest, longest)
         require_memory(model, length * (self.recipe.batch_size or len(series)), self.method)
+
+
+def linked(series: Sequence[Series], likelihood: Likelihood) -> list[Series]:
+    """The series of what a linear model of g is fitted to in place of standardised observations."""
+    return [eqx.tree_at(lambda one: one.y, each, likelihood.link(np.asarray(each.y))) for each in series]
 
 
 def fit_members(

@@ -19,10 +19,10 @@ from prodssm.data.series import Series, as_series_list, require_regular, require
 from prodssm.estimators.calibration import Calibration
 from prodssm.estimators.choices import AUTO, MEMBERS, Choices, choose
 from prodssm.estimators.fitted import FittedModel, require_fit
-from prodssm.estimators.fitting import MemberFit, fit_members, train_members_further, warn_of_training
+from prodssm.estimators.fitting import MemberFit, fit_members, linked, train_members_further, warn_of_training
 from prodssm.estimators.held_out import forecast_blocks, pooled_rmse, prolonged
 from prodssm.estimators.parameters import NestedParameters, seed_of
-from prodssm.estimators.skill import Skill, calibrated_out_of_fold, measure_skill
+from prodssm.estimators.skill import Skill, calibrated_out_of_fold, in_standard_deviations, measure_skill
 from prodssm.methods.base import require_weight_mode
 from prodssm.methods.moments import Moments
 from prodssm.models.likelihoods.base import Likelihood
@@ -102,7 +102,9 @@ class Learning(NestedParameters):
         self.members_ = self._learn(likelihood.for_data(self.scaling_.y), series, validation_data, seed, held_out)
         warn_of_training(self.history_)
         self.check_, self.skill_, self.calibration_ = None, None, None
-        if not self.history_.interrupted:  # whoever interrupts does not want to wait for another compilation
+        if (
+            not self.history_.interrupted and likelihood.has_variance
+        ):  # whoever interrupts does not want to wait for another compilation
             self._evaluate(series, blocks)
             self._check_gaussian(series)
         return self
@@ -174,7 +176,8 @@ class Learning(NestedParameters):
         """The members of the ensemble, without hidden layers where these do not help."""
         seeds = range(seed, seed + self.choices_.n_estimators)
         found = fit_members(self._member_fit(likelihood), series, validation_data, seeds, held_out)
-        if not self.choices_.has_rival or any(each.history.interrupted for each in found) or len(found) < len(seeds):
+        rivals = self.choices_.has_rival and likelihood.has_variance
+        if not rivals or any(each.history.interrupted for each in found) or len(found) < len(seeds):
             return found
         network, self.choices_ = self.choices_, self.choices_.without_hidden()
         fit = self._member_fit(likelihood)
@@ -201,11 +204,14 @@ class Learning(NestedParameters):
             runs = forecast_blocks(self.members_, series, prolonged(series, blocks), out_of_fold=True)
             ends = [block.end - block.begin for group in blocks[: len(self.members_)] for block in group]
             found = [run.first_steps(end) for run, end in zip(runs, ends, strict=True)]
-            rules = [Calibration.fit(each) for each in (found, runs)]
-            self.calibration_ = rules[0].at_least(rules[1])
-            found = calibrated_out_of_fold(found)
+            if self.choices_.calibrated:
+                rules = [Calibration.fit(each) for each in (found, runs)]
+                self.calibration_ = rules[0].at_least(rules[1])
+                found = calibrated_out_of_fold(found)
         else:
             found = forecast_blocks(self.members_, series, blocks, out_of_fold=False)
+        if not self._checked_likelihood().scaled:
+            found, series = in_standard_deviations(found, series)
         size, through = self.choices_.linear_dim or self.choices_.latent_dim, self.choices_.emission == "feedthrough"
         self.skill_ = measure_skill(found, series, blocks, linear=size, feedthrough=through, in_sample=not held_out)
         self._tell(str(self.skill_))
@@ -227,6 +233,8 @@ class Learning(NestedParameters):
             True
         """
         require_fit(self)
+        if not self._checked_likelihood().gaussian:
+            raise ValueError(f"calibrate {self.choices_.reasons['calibrated']}")
         series = [self.scaling_.transform_series(each) for each in self._series(data)]
         blocks = [each for each in folds(series, MEMBERS) if each]
         if not blocks:
@@ -253,7 +261,9 @@ class Learning(NestedParameters):
         """Settle what is "auto", from standardised data."""
         recipe, given = self._checked_recipe(SERIES_RECIPE), self.recipe or Recipe()
         params, validated = self.get_params(deep=False), validated or given.validation is not None
-        self.choices_ = choose(series, params, linear_start=bool(recipe.linear_start), validated=validated)
+        likelihood = self._checked_likelihood()
+        found = choose(linked(series, likelihood), params, linear_start=bool(recipe.linear_start), validated=validated)
+        self.choices_ = found.for_likelihood(likelihood)
         self.scaling_ = replace(self.scaling_, regular=not self.choices_.residual)
         if not self.choices_.residual:
             for each in series:
@@ -313,7 +323,10 @@ class Learning(NestedParameters):
 
     def _series(self, data: Any) -> list[Series]:
         """The data as a list of series, the columns of frames in the order of fit."""
-        return as_series_list(from_frames(data, self.layout_))
+        found = as_series_list(from_frames(data, self.layout_))
+        for each in found:
+            self._checked_likelihood().require_data(each.y, None if self.layout_ is None else self.layout_.outputs)
+        return found
 
 
 def require_no_target(y: Any) -> None:

@@ -212,7 +212,9 @@ class DeepStochasticRegressor(RowPredictions, RegressorMixin, NestedParameters):
         if not is_auto(self.steps):
             require_integer("steps", self.steps, least=1)
         require_integer("n_estimators", self.n_estimators, least=1)
-        self._checked_likelihood()
+        if not self._checked_likelihood().scaled:
+            name = type(self._checked_likelihood()).__name__
+            raise ValueError(f"likelihood must describe standardised targets, such as GaussianLikelihood(), got {name}")
 
     def _rows_recipe(self, rows: int) -> Recipe:
         """The recipe for so many rows."""

@@ -4,11 +4,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import equinox as eqx
 import numpy as np
 from jaxtyping import Float
 
 from prodssm.data.batching import LEAD
 from prodssm.data.folds import Block
+from prodssm.data.scaling import mean_and_scale
 from prodssm.data.series import Series, part_of
 from prodssm.data.splitting import Split
 from prodssm.estimators.calibration import Calibration
@@ -116,6 +118,16 @@ def calibrated_out_of_fold(forecasts: Sequence[BlockForecast]) -> list[BlockFore
         rule = Calibration.fit([each for each in forecasts if each.fold != fold])
         found += [rule.calibrated(each) for each in forecasts if each.fold == fold]
     return found
+
+
+def in_standard_deviations(
+    forecasts: Sequence[BlockForecast], series: list[Series]
+) -> tuple[list[BlockForecast], list[Series]]:
+    """Forecasts and series of data that were not standardised, in standard deviations of the data."""
+    scale = mean_and_scale(np.concatenate([np.asarray(each.y, float) for each in series]))[1]
+    found = [replace(each, truth=each.truth / scale, mean=each.mean / scale, std=each.std / scale) for each in forecasts]
+    divided = [eqx.tree_at(lambda one: one.y, each, (each.y / scale).astype(each.y.dtype)) for each in series]
+    return found, divided
 
 
 def evident_period(series: Sequence[Series]) -> int | None:

@@ -80,6 +80,8 @@ class Streaming:
             raise ValueError(f"y must have shape {shape}, got {y.shape}")
         if np.isinf(y).any():
             raise ValueError(f"y must be finite, or NaN where it is missing; got {y}")
+        outputs = None if self.layout_ is None else self.layout_.outputs
+        self.members_[0].ssm.likelihood.require_data(y[None], outputs)
         self.scaling_.require_controls(u)
         control = None if u is None else np.asarray(unmasked(u), dtype=dtype)
         if control is not None and (control.shape != (self.scaling_.controls,) or not np.isfinite(control).all()):

@@ -58,7 +58,8 @@ def _decompose(recursion: Recursion, belief: Any, times: Array, ahead: Moves) ->
             # Only moment matching has a rule for replicas; without them the covariance between them stays zero.
             emission = emission.at_mean()
             shared = output_replica_cov(method, emission, following.state, between) if replicas else output.cov * 0.0
-        epistemic, noise = jnp.diag(shared), output.average(model.likelihood.conditional_var)
+        epistemic = output.average(lambda each, part=jnp.diag(shared): model.likelihood.shared_var(each, part))
+        noise = output.average(model.likelihood.conditional_var)
         total = jnp.diag(recursion.observation(following, move.seen_u, t + 1).cov)
         return (following, between), (epistemic, total - noise - epistemic, noise)
 

@@ -128,7 +128,7 @@ class StateSpaceModel(eqx.Module):
     @property
     def y_size(self) -> int:
         """Number of outputs."""
-        return self.likelihood.size
+        return self.x_size if self.emission is None else self.emission.out_size
 
     @property
     def u_size(self) -> int:
@@ -301,7 +301,7 @@ def _likelihood(measurement_noise: Any, likelihood: Any, size: int) -> Likelihoo
         raise TypeError(
             f"likelihood must be a prodssm likelihood such as GaussianLikelihood(r), got {type(likelihood).__name__}"
         )
-    if likelihood.size != size:
+    if likelihood.size not in (None, size):
         name = "measurement_noise" if measurement_noise is not None else "likelihood"
         raise ValueError(f"{name} must be for {size} outputs, got {likelihood.size}")
     return likelihood

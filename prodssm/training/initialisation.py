@@ -85,29 +85,27 @@ def random_model(
 
     Args:
         architecture: Its shape.
-        y: Standardised observations; a linear emission starts from their principal axes.
+        y: Standardised observations; a linear emission starts from the principal axes of what the likelihood links to them.
         u_size: Number of control inputs.
         likelihood: In standardised units.
         key: Randomness of the weights.
     """
     architecture.check(y.shape[1])
-    axes = (
-        _principal_axes(np.asarray(y), architecture.latent_dim) if architecture.emission in ("linear", "feedthrough") else None
-    )
-    return _random_model(architecture, axes, y.shape[1], u_size, likelihood, y.dtype, key)
+    offset, linear = likelihood.offset(np.asarray(y)), architecture.emission in ("linear", "feedthrough")
+    axes = _principal_axes(likelihood.link(np.asarray(y)) - offset, architecture.latent_dim) if linear else None
+    return _random_model(architecture, axes, offset, u_size, likelihood, key)
 
 
 @compiled
 def _random_model(
     architecture: Architecture,
     axes: Float[Array, "y k"] | None,
-    y_size: int,
+    offset: Float[Array, " y"],
     u_size: int,
     likelihood: Likelihood,
-    dtype: Any,
     key: PRNGKeyArray,
 ) -> StateSpaceModel:
-    keys = jr.split(key, 3)
+    keys, dtype = jr.split(key, 3), offset.dtype
     x = architecture.latent_dim
     transition = transition_network((x + u_size, *architecture.hidden, x), architecture.activation, key=keys[0])
     if architecture.residual:
@@ -117,9 +115,9 @@ def _random_model(
         sizes, uncertain = (x + u_size, *architecture.process_noise, x), architecture.weights != "point"
         noise = variance_network(sizes, architecture.activation, uncertain, key=keys[1])
     return StateSpaceModel(
-        initial=Gaussian(jnp.zeros(x, dtype), jnp.eye(x, dtype=dtype)),
+        initial=Gaussian(offset if architecture.emission == "identity" else jnp.zeros(x, dtype), jnp.eye(x, dtype=dtype)),
         transition=transition,
-        emission=_emission(architecture, axes, y_size, u_size if architecture.emission == "feedthrough" else 0, key=keys[2]),
+        emission=_emission(architecture, axes, offset, u_size if architecture.emission == "feedthrough" else 0, key=keys[2]),
         process_noise=noise,
         likelihood=likelihood,
         weights=architecture.weights,
@@ -174,19 +172,26 @@ def _regression_model(
 
 
 def _emission(
-    architecture: Architecture, axes: Float[Array, "y k"] | None, outputs: int, controls: int, *, key: PRNGKeyArray
+    architecture: Architecture,
+    axes: Float[Array, "y k"] | None,
+    offset: Float[Array, " y"],
+    controls: int,
+    *,
+    key: PRNGKeyArray,
 ) -> Network | None:
     """None for the identity; principal axes for a linear map; a random network with point weights otherwise."""
-    x = architecture.latent_dim
+    x, outputs = architecture.latent_dim, offset.size
     if architecture.emission == "identity":
         return None
     if axes is None:
         sizes = (x + controls, *architecture.emission, outputs)
-        return Network.mlp(sizes, architecture.activation, uncertain=False, key=key)
+        network = Network.mlp(sizes, architecture.activation, uncertain=False, key=key)
+        *inner, last = network.linears
+        return network.with_linears([*inner, Linear(last.weight, last.bias + offset)])
     # States beyond the outputs are not observed at first, but their gradient must not be zero.
     unseen = UNSEEN_STATE_GAIN * jr.normal(key, (outputs, x - axes.shape[1]), axes.dtype)
     direct = jnp.zeros((outputs, controls), axes.dtype)
-    return Network.from_arrays([jnp.concatenate([axes, unseen, direct], axis=1)], [jnp.zeros(outputs, axes.dtype)])
+    return Network.from_arrays([jnp.concatenate([axes, unseen, direct], axis=1)], [offset])
 
 
 def _principal_axes(y: Float[np.ndarray, "time y"], most: int) -> Float[np.ndarray, "y k"]:

@@ -2,6 +2,7 @@
 
 import inspect
 from abc import abstractmethod
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import equinox as eqx
@@ -9,8 +10,10 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from prodssm._validation import require_probability
 from prodssm.beliefs.gaussian import Belief, Channel, Gaussian
 from prodssm.data.scaling import Standardiser
+from prodssm.models.likelihoods.quantiles import find_quantile
 
 
 class Likelihood(eqx.Module):
@@ -26,6 +29,10 @@ class Likelihood(eqx.Module):
     """
 
     registry: ClassVar[dict[str, type["Likelihood"]]] = {}
+    support: ClassVar[str] = "real"  # of an observation: "real", "counts" or "binary"
+    gaussian: ClassVar[bool] = False  # whether y is Gaussian given a Gaussian belief about g
+    scaled: ClassVar[bool] = True  # whether models are trained on standardised data
+    constant_noise: ClassVar[bool] = False  # whether Var[y | g] is the same at all g
 
     def __init_subclass__(cls, **kwargs: Any):
         super().__init_subclass__(**kwargs)
@@ -37,12 +44,33 @@ class Likelihood(eqx.Module):
 
     @property
     @abstractmethod
-    def size(self) -> int:
-        """Number of outputs."""
+    def size(self) -> int | None:
+        """Number of outputs; None if any number will do."""
 
     @abstractmethod
     def for_data(self, scaling: Standardiser) -> "Likelihood":
         """The likelihood in standardised units, ready for a model of data with this scaling."""
+
+    @property
+    def has_variance(self) -> bool:
+        """Whether observations have a variance."""
+        return True
+
+    def require_data(self, y: Any, names: Sequence[str] | None = None) -> None:
+        """Raise if there are observations, (time, y), that the likelihood does not allow; NaN is missing.
+
+        Args:
+            y: In the units of the data.
+            names: Of the outputs.
+        """
+
+    def link(self, y: Float[np.ndarray, "time y"]) -> Float[np.ndarray, "time y"]:
+        """Values of g that an initial model is fitted to in place of observations; by default these themselves."""
+        return y
+
+    def offset(self, y: Float[np.ndarray, "time y"]) -> Float[np.ndarray, " y"]:
+        """Where g starts; by default at zero, the mean of standardised data."""
+        return np.zeros(y.shape[1], y.dtype)
 
     def standardiser(self, columns: Float[np.ndarray, "time y"]) -> Standardiser:
         """How observations are scaled; by default to mean zero and standard deviation one."""
@@ -84,6 +112,32 @@ class Likelihood(eqx.Module):
     @abstractmethod
     def conditional_var(self, g: Gaussian) -> Float[Array, " y"]:
         """E[Var[y | g]], the part of the predictive variance that is measurement noise."""
+
+    def shared_var(self, g: Gaussian, shared: Float[Array, " y"]) -> Float[Array, " y"]:
+        """Var[E[y | w]] where w contributes this much to the variance of each g; by default E[y | g] is g."""
+        return shared
+
+    def cdf(self, mean: Any, var: Any, y: Any) -> Float[np.ndarray, "*any y"]:
+        """Marginal predictive probabilities P(Y <= y), output by output, in NumPy.
+
+        Args:
+            mean: Means of g, (..., y).
+            var: Variances of g.
+            y: Where.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no predictive distribution function: define cdf")
+
+    def quantile(self, mean: Any, var: Any, probability: float) -> Float[np.ndarray, "*any y"]:
+        """Marginal predictive quantiles, the smallest values with P(Y <= y) of at least this, output by output, in NumPy.
+
+        Args:
+            mean: Means of g, (..., y).
+            var: Variances of g.
+            probability: Strictly between 0 and 1.
+        """
+        require_probability(probability)
+        mean, var = np.broadcast_arrays(np.asarray(mean, float), np.asarray(var, float))
+        return find_quantile(lambda y: self.cdf(mean, var, y), self.support, float(probability), mean, np.sqrt(var) + 1.0)
 
     @abstractmethod
     def sample(self, g: Float[Array, "... y"], *, key: PRNGKeyArray) -> Float[Array, "... y"]:

@@ -1,6 +1,7 @@
 """Gaussian measurement noise, independent between outputs."""
 
 import math
+from statistics import NormalDist
 from typing import Any
 
 import equinox as eqx
@@ -9,7 +10,7 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from prodssm._validation import as_array, require_number, require_variances, values_of
+from prodssm._validation import as_array, require_number, require_probability, require_variances, values_of
 from prodssm.beliefs.gaussian import Belief, Channel, Gaussian
 from prodssm.data.scaling import Standardiser
 from prodssm.models.likelihoods.base import Likelihood
@@ -31,6 +32,9 @@ class GaussianLikelihood(Likelihood):
         >>> GaussianLikelihood(variance=1.0).predict(Gaussian([0.0], [[3.0]])).std.item()
         2.0
     """
+
+    gaussian = True
+    constant_noise = True
 
     log_variance: Float[Array, " y"] | None
     scalar: bool = eqx.field(static=True)
@@ -137,6 +141,20 @@ class GaussianLikelihood(Likelihood):
         """Raise if a variance is zero: the bound divides by it."""
         if not (np.asarray(self._variance) > 0).all():
             raise ValueError("measurement_noise must be positive for objective='bound', which divides by it; got zero")
+
+    def cdf(self, mean: Any, var: Any, y: Any) -> Float[np.ndarray, "*any y"]:
+        """The normal distribution function; zero variance is a step."""
+        from scipy.special import ndtr  # slow to import
+
+        gap, var = np.asarray(y, float) - np.asarray(mean, float), np.asarray(var, float) + np.asarray(self._variance, float)
+        std = np.sqrt(np.where(var > 0, var, 1.0))
+        return np.where(var > 0, ndtr(gap / std), (gap >= 0) * 1.0)
+
+    def quantile(self, mean: Any, var: Any, probability: float) -> Float[np.ndarray, "*any y"]:
+        """The normal quantile."""
+        require_probability(probability)
+        std = np.sqrt(np.asarray(var, float) + np.asarray(self._variance, float))
+        return np.asarray(mean, float) + NormalDist().inv_cdf(float(probability)) * std
 
     def conditional_var(self, g: Gaussian) -> Float[Array, " y"]:
         """The variance of the measurement noise."""
