@@ -30,7 +30,7 @@ from prodssm.cli.options import (
     Weights,
 )
 from prodssm.cli.settings import Config, DataSettings, estimator
-from prodssm.cli.shared import listed, load_model, opened, read_for, say, selected, working, write_beliefs
+from prodssm.cli.shared import future_controls, listed, load_model, opened, read_for, say, selected, working, write_beliefs
 from prodssm.cli.show import facts_of_model, lines_of_data, lines_of_model, write_metrics
 
 MODEL_FILE = (".safetensors",)
@@ -115,7 +115,7 @@ def forecast(
 ) -> None:
     """Forecast what follows some data, with intervals."""
     fitted, series = opened(model, data, out, plot, delimiter, encoding)
-    future = None if controls is None else selected(read_table(controls, delimiter, encoding), fitted, controls, future=True)
+    future = future_controls(fitted, controls, steps, delimiter, encoding)
     with working("forecasting", quiet):
         ahead = fitted.forecast(series, steps, u=future)
     write_table(ahead.to_frame("pyarrow", probability), out)
