@@ -39,14 +39,22 @@ KNOWN = (*DataSettings.__dataclass_fields__, "weights", "members", "iterations",
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
 
-@app.callback()
-def root(version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False) -> None:
-    """Learn dynamics from time series, and forecast with honest uncertainty."""
-    if version:
+def _print_version(wanted: bool) -> None:
+    if wanted:
         from prodssm import __version__
 
         typer.echo(__version__)
         raise typer.Exit
+
+
+@app.callback()
+def root(
+    # Eager, because without a command the function itself is not called.
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Learn dynamics from time series, and forecast with honest uncertainty."""
 
 
 @app.command()
