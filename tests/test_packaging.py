@@ -61,11 +61,12 @@ def contents(wheel):
 
 
 @pytest.mark.slow
-def test_the_wheel_holds_every_module_the_type_marker_the_licence_and_nothing_else(built):
+def test_the_wheel_holds_every_module_the_parts_of_the_report_the_type_marker_the_licence_and_nothing_else(built):
     info = f"prodssm-{ps.__version__}.dist-info"
     names = set(contents(built[0]))
-    modules = {file.relative_to(ROOT).as_posix() for file in (ROOT / "prodssm").rglob("*.py")}
-    assert {name for name in names if not name.startswith(info)} == modules | {"prodssm/py.typed"}
+    files = [*(ROOT / "prodssm").rglob("*.py"), *(ROOT / "prodssm" / "evaluation" / "assets").iterdir()]
+    wanted = {file.relative_to(ROOT).as_posix() for file in files}
+    assert {name for name in names if not name.startswith(info)} == wanted | {"prodssm/py.typed"}
     assert f"{info}/licenses/LICENSE" in names
     with zipfile.ZipFile(built[0]) as file:
         assert file.read(f"{info}/entry_points.txt").decode() == "[console_scripts]\nprodssm = prodssm.cli:main\n"

@@ -30,7 +30,7 @@ from prodssm.cli.options import (
     Weights,
 )
 from prodssm.cli.settings import Config, DataSettings, estimator
-from prodssm.cli.shared import listed, load_model, opened, read_for, say, selected, working, write_beliefs
+from prodssm.cli.shared import future_controls, listed, load_model, opened, read_for, say, selected, working, write_beliefs
 from prodssm.cli.show import facts_of_model, lines_of_data, lines_of_model, write_metrics
 
 MODEL_FILE = (".safetensors",)
@@ -39,14 +39,23 @@ KNOWN = (*DataSettings.__dataclass_fields__, "weights", "members", "iterations",
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
 
-@app.callback()
-def root(version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False) -> None:
-    """Learn dynamics from time series, and forecast with honest uncertainty."""
-    if version:
+def _print_version(wanted: bool) -> bool:
+    if wanted:
         from prodssm import __version__
 
         typer.echo(__version__)
         raise typer.Exit
+    return wanted
+
+
+@app.callback()
+def root(
+    # Eager, because without a command the function itself is not called.
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Learn dynamics from time series, and forecast with honest uncertainty."""
 
 
 @app.command()
@@ -115,7 +124,7 @@ def forecast(
 ) -> None:
     """Forecast what follows some data, with intervals."""
     fitted, series = opened(model, data, out, plot, delimiter, encoding)
-    future = None if controls is None else selected(read_table(controls, delimiter, encoding), fitted, controls, future=True)
+    future = future_controls(fitted, controls, steps, delimiter, encoding)
     with working("forecasting", quiet):
         ahead = fitted.forecast(series, steps, u=future)
     write_table(ahead.to_frame("pyarrow", probability), out)

@@ -1,6 +1,9 @@
 """Files of the command line: tables as CSV, Parquet or npz, plots as PNG, SVG or PDF. Written whole or not at all."""
 
+import codecs
+import csv
 import os
+import re
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -13,6 +16,11 @@ import numpy as np
 TABLES, PLOTS = (".csv", ".parquet", ".npz"), (".png", ".svg", ".pdf")
 DELIMITERS = (",", ";", "\t", "|")
 LONGEST_HEADER = 1 << 20  # bytes
+BINARY = {
+    b"\x1f\x8b": "it is compressed with gzip; unpack it first",
+    b"PAR1": "it is a Parquet file; let its name end with .parquet",
+    b"PK\x03\x04": "it is a zip archive, perhaps a workbook or an npz file; export CSV, or let its name end with .npz",
+}  # what files begin with
 
 
 # ---------------------------------------------------------------- reading
@@ -53,22 +61,18 @@ def require_source(path: Path) -> None:
 
 
 def _from_csv(path: Path, delimiter: str | None, encoding: str) -> Any:
-    from pyarrow import ArrowException, csv
+    from pyarrow import ArrowException
+    from pyarrow import csv as arrow
 
-    header = _header(path, encoding)
-    delimiter = delimiter or max(DELIMITERS, key=header.count)
-    names = header.rstrip("\r\n").split(delimiter)
-    duplicates = sorted({name.strip('"') for name in names if name and names.count(name) > 1})
-    if duplicates:
-        raise ValueError(f"{path}: columns must have different names, got {duplicates[0]!r} {names.count(duplicates[0])} times")
-    options = csv.ConvertOptions(null_values=["", "NA", "NaN", "nan", "null", "None", "?"], strings_can_be_null=True)
+    header, blank_first = _header(path, encoding)
+    delimiter = _delimiter(delimiter) or max(DELIMITERS, key=header.count)
+    names = next(csv.reader([header], delimiter=delimiter), [])
+    _require_different(path, names)
+    # In a file of one column an empty line is an empty cell; everywhere else it is nothing.
+    parsing = arrow.ParseOptions(delimiter=delimiter, ignore_empty_lines=len(names) > 1 or blank_first)
+    converting = arrow.ConvertOptions(null_values=["", "NA", "NaN", "nan", "null", "None", "?"], strings_can_be_null=True)
     try:
-        found = csv.read_csv(
-            path,
-            read_options=csv.ReadOptions(encoding=encoding),
-            parse_options=csv.ParseOptions(delimiter=delimiter),
-            convert_options=options,
-        )
+        found = arrow.read_csv(path, arrow.ReadOptions(encoding=encoding), parsing, converting)
     except (ArrowException, UnicodeDecodeError) as error:
         text = str(error).split("\n")[0]
         if "UTF8" in text or "codec" in text or "utf-8" in text:
@@ -80,16 +84,48 @@ def _from_csv(path: Path, delimiter: str | None, encoding: str) -> Any:
     return found.select([name for name in found.column_names if name or found[name].null_count < found.num_rows])
 
 
-def _header(path: Path, encoding: str) -> str:
-    """The first line of a text file."""
+def _delimiter(given: str | None) -> str | None:
+    """The delimiter that was given; a tab may be spelt as a shell passes it on."""
+    given = "\t" if given in ("\\t", "tab") else given
+    if given and (len(given) > 1 or given in '"\r\n' or not given.isascii()):
+        raise ValueError(f"--delimiter must be one character such as ';', or tab; got {given!r}")
+    return given
+
+
+def _require_different(path: Path, names: Sequence[str]) -> None:
+    """Raise if two columns have the same name."""
+    twice = sorted({name for name in names if name and names.count(name) > 1})
+    if twice:
+        raise ValueError(f"{path}: columns must have different names, got {twice[0]!r} {names.count(twice[0])} times")
+
+
+def _header(path: Path, encoding: str) -> tuple[str, bool]:
+    """The first line of a text file that is not empty, and whether others come before it."""
     with path.open("rb") as file:
         head = file.read(LONGEST_HEADER)
-    if b"\0" in head[:1024]:
-        raise ValueError(f"{path} is not a CSV file: it holds binary data; known are {', '.join(TABLES)}")
+    _require_text(path, head[:1024], encoding)
     try:
-        return head.split(b"\n", 1)[0].decode(encoding)
-    except (UnicodeDecodeError, LookupError) as error:
+        # A piece of a file may end within a character.
+        text = codecs.getincrementaldecoder(encoding)().decode(head).removeprefix("\ufeff")
+    except (UnicodeError, LookupError) as error:
         raise ValueError(f"{path} is not written in {encoding}: {error}; try --encoding latin-1") from error
+    lines = text.splitlines()
+    header = next((line for line in lines if line.strip()), None)
+    if header is None:
+        raise ValueError(f"{path} has empty lines only")
+    return header, lines[0] != header
+
+
+def _require_text(path: Path, head: bytes, encoding: str) -> None:
+    """Raise if a file does not hold text in this encoding; the message says what it seems to be."""
+    for start, advice in BINARY.items():
+        if head.startswith(start):
+            raise ValueError(f"{path} is not a CSV file: {advice}")
+    wide = encoding.lower().replace("_", "-").startswith(("utf-16", "utf-32", "utf16", "utf32"))
+    if b"\0" in head and not wide:
+        if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+            raise ValueError(f"{path} is not written in {encoding}; try --encoding utf-16")
+        raise ValueError(f"{path} is not a CSV file: it holds binary data; known are {', '.join(TABLES)}")
 
 
 def _without_index(table: Any) -> Any:
@@ -139,12 +175,13 @@ def require_target(path: Path, kinds: Sequence[str]) -> None:
 @contextmanager
 def whole(path: Path) -> Iterator[Path]:
     """A file beside the target that takes its place at the end, or is removed if something fails."""
-    draft = path.with_name(f".{path.stem}-{uuid.uuid4().hex[:8]}{path.suffix}")
+    draft = path.with_name(f".{uuid.uuid4().hex[:8]}{path.suffix}")
     try:
         yield draft
         os.replace(draft, path)
     except OSError as error:
-        reason = error.strerror or str(error)
+        number = re.search(r"\[errno (\d+)\]", str(error))  # how pyarrow says it
+        reason = os.strerror(int(number[1])) if number else error.strerror or str(error)
         raise OSError(f"{path} could not be written: {reason[:1].lower()}{reason[1:]}") from error
     finally:
         draft.unlink(missing_ok=True)
@@ -156,9 +193,9 @@ def write_table(table: Any, path: Path) -> None:
     with whole(path) as draft:
         kind = path.suffix.lower()
         if kind == ".csv":
-            from pyarrow import csv
+            from pyarrow import csv as arrow
 
-            csv.write_csv(table, draft, csv.WriteOptions(quoting_style="needed"))
+            arrow.write_csv(table, draft, arrow.WriteOptions(quoting_style="needed"))
         elif kind == ".parquet":
             from pyarrow import parquet
 

@@ -23,7 +23,9 @@ Encoding = Annotated[str | None, typer.Option(help="Of CSV files; utf-8 by defau
 ConfigFile = Annotated[Path | None, typer.Option(help="TOML file of flags, [model] and [recipe] parameters; flags win.")]
 Weights = Annotated[str | None, typer.Option(help="local, global or point.")]
 Members = Annotated[int | None, typer.Option(help="Number of models whose mixture forecasts.", min=1)]
-Iterations = Annotated[int | None, typer.Option(help="Of training, at most.", min=1)]
+Iterations = Annotated[
+    int | None, typer.Option(help="Of training, at most; a free run after it has its own, free_run of [recipe].", min=1)
+]
 Seed = Annotated[int | None, typer.Option(help="Of all randomness.", min=0)]
 Out = Annotated[Path, typer.Option(help="Where to write the table: CSV, Parquet or npz.")]
 Plot = Annotated[Path | None, typer.Option(help="Where to draw a picture: PNG, SVG or PDF.")]

@@ -12,6 +12,7 @@ from typing import Any
 from prodssm.cli.files import read_table, require_source
 
 MANY = ("output", "control", "calendar", "one_hot")  # settings that name several columns
+WHOLE = ("members", "iterations", "seed", "horizon", "step", "start", "window")  # settings that are whole numbers
 
 
 @dataclass(frozen=True)
@@ -111,7 +112,23 @@ class Config:
                     near = get_close_matches(key, names, n=1)
                     hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(sorted(names))}"
                     raise ValueError(f"{path}: {key!r}{where} is not known; {hint}")
-        return cls({key.replace("-", "_"): value for key, value in found.items()}, model, recipe)
+        flags = {key.replace("-", "_"): value for key, value in found.items()}
+        for name, value in flags.items():
+            _require_kind(path, name, value)
+        return cls(flags, model, recipe)
+
+
+def _require_kind(path: Path, name: str, value: Any) -> None:
+    """Raise unless a setting of the file has the type that its flag takes."""
+    if name in WHOLE:
+        right, wanted = isinstance(value, int) and not isinstance(value, bool), "a whole number"
+    elif name in MANY:
+        parts = value if isinstance(value, list) else [value]
+        right, wanted = all(isinstance(each, str) for each in parts), "text or a list of texts"
+    else:
+        right, wanted = isinstance(value, str), "text"
+    if not right:
+        raise ValueError(f"{path}: {name.replace('_', '-')!r} must be {wanted}, got {value!r}")
 
 
 def _table(path: Path, value: Any, name: str) -> dict[str, Any]:

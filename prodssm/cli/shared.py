@@ -66,6 +66,19 @@ def selected(table: Any, fitted: Any, path: Path, *, future: bool = False) -> An
     return table.select([*wanted, *([layout.group] if layout.group in table.column_names else [])])
 
 
+def future_controls(fitted: Any, path: Path | None, steps: int, delimiter: str | None, encoding: str | None) -> Any:
+    """The table of future controls of a forecast; None where none are needed."""
+    if path is not None:
+        return selected(read_table(path, delimiter, encoding), fitted, path, future=True)
+    names = [] if fitted.layout_ is None else fitted.layout_.inputs
+    wanted = steps if fitted.ssm_.feedthrough else steps - 1
+    if names and wanted:
+        raise ValueError(
+            f"--controls must name a file with the future values of {', '.join(map(repr, names))}, {wanted} rows or more"
+        )
+    return None
+
+
 def write_beliefs(rule: Any, series: Any, out: Path, plot: Path | None, states: bool, probability: float, quiet: bool) -> None:
     """Filtered or smoothed outputs or states as a table, and a picture of them."""
     from prodssm.evaluation.plots import plot_states

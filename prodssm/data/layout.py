@@ -133,6 +133,8 @@ def matrix_of(columns: Columns, names: Sequence[str]) -> np.ndarray:
 
 def numbers_of(name: str, column: nw.Series) -> np.ndarray:
     """A column as float64, with NaN for missing values."""
+    if column.null_count() == len(column):  # a sensor that was off all the time, whose type nobody knows
+        return np.full(len(column), np.nan)
     if not (column.dtype.is_numeric() or column.dtype == nw.Boolean):
         raise TypeError(
             f"column {name!r} must be numeric, got {column.dtype}{_first_text(column)}; leave it out, or declare it as time, "
@@ -146,10 +148,20 @@ def numbers_of(name: str, column: nw.Series) -> np.ndarray:
 
 def _first_text(column: nw.Series) -> str:
     """The first value that is not a number, for a message."""
-    values = column.to_list()
-    texts = (value for value in values if value is not None and not isinstance(value, int | float))
-    found = next(texts, None)
-    return "" if found is None else f" such as {found!r}"
+    values = (value for value in column.to_list() if value is not None)
+    found = next((value for value in values if not _spells_number(value)), None)
+    if found is None:
+        return ""
+    commas = isinstance(found, str) and "," in found and _spells_number(found.replace(",", ""))
+    return f" such as {found!r}" + (" (write numbers with a decimal point and without other signs)" if commas else "")
+
+
+def _spells_number(value: Any) -> bool:
+    try:
+        float(value)
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 def stamps_of(name: str, column: nw.Series, clock: str | None = None) -> Stamps:
@@ -175,10 +187,9 @@ def _parsed(name: str, column: nw.Series) -> nw.Series:
     try:
         return column.cast(nw.String).str.to_datetime()
     except Exception as error:  # each backend raises its own type
-        first = str(error).split("\n")[0]
         raise ValueError(
-            f"time column {name!r} must hold numbers, dates or times of one format and time zone, got text such as "
-            f"{column[0]!r}, which cannot be read: {first}"
+            f"time column {name!r} must hold numbers, dates or times of one format and time zone, such as "
+            f"'2024-01-31 18:00:00', got text that cannot be read, such as {column[0]!r}"
         ) from error
 
 

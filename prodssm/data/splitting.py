@@ -46,7 +46,7 @@ class Split(NamedTuple):
     def by_slice(cls, series: list[Series], steps: slice) -> "Split":
         """Hold out the same time steps of each series; in the training data their observations are missing values."""
         begin, end = zip(*(_bounds(steps, len(each)) for each in series), strict=True)
-        training = [_without(*each) for each in zip(series, begin, end, strict=True)]
+        training = [_without(each, [(first, last)]) for each, first, last in zip(series, begin, end, strict=True)]
         return cls(training, SeriesBatch.stack(series, begin, end))
 
     @classmethod
@@ -58,10 +58,7 @@ class Split(NamedTuple):
             blocks: What is held out.
             among: All sets of blocks that are held out in turn.
         """
-        training = list(series)
-        for n, begin, end in blocks:
-            training[n] = _without(training[n], begin, end)
-        return cls(training, SeriesBatch.of_blocks(series, blocks, among))
+        return cls(without_blocks(series, blocks), SeriesBatch.of_blocks(series, blocks, among))
 
     @classmethod
     def by_series(cls, series: list[Series], validation_series: list[Series]) -> "Split":
@@ -69,10 +66,19 @@ class Split(NamedTuple):
         return cls(series, SeriesBatch.stack(validation_series))
 
 
-def _without(series: Series, begin: int, end: int) -> Series:
-    """Mark the observations from `begin` to `end` (exclusive) as missing."""
-    y = np.array(series.y)
-    y[begin:end] = np.nan
+def without_blocks(series: Sequence[Series], blocks: Sequence[Block]) -> list[Series]:
+    """The series with the observations of these blocks as missing values."""
+    spans: dict[int, list[tuple[int, int]]] = {}
+    for n, begin, end in blocks:
+        spans.setdefault(n, []).append((begin, end))
+    return [_without(each, spans[n]) if n in spans else each for n, each in enumerate(series)]
+
+
+def _without(series: Series, spans: Sequence[tuple[int, int]]) -> Series:
+    """Mark the observations from the first to the last time step (exclusive) of each span as missing."""
+    y = np.array(series.y)  # one copy: a long series has blocks in proportion to its length
+    for begin, end in spans:
+        y[begin:end] = np.nan
     return eqx.tree_at(lambda s: s.y, series, y)
 
 

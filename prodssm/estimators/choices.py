@@ -10,7 +10,7 @@ from prodssm._validation import plain
 from prodssm.data.batching import LEAD
 from prodssm.data.folds import Block, folds
 from prodssm.data.series import REGULAR_TOLERANCE, Series, part_of
-from prodssm.data.splitting import Split
+from prodssm.data.splitting import without_blocks
 from prodssm.models.likelihoods.base import Likelihood
 from prodssm.training.recipe import Recipe
 from prodssm.training.subspace import LinearModel, identify
@@ -232,7 +232,7 @@ def held_out_error(series: list[Series], size: int, *, feedthrough: bool) -> flo
     """RMSE of free runs of linear models over the blocks that they did not see; infinite if there are too few data."""
     errors = []
     for blocks in folds(series, MEMBERS):
-        model = identify(Split.by_blocks(series, blocks).training, size, feedthrough=feedthrough) if blocks else None
+        model = identify(without_blocks(series, blocks), size, feedthrough=feedthrough) if blocks else None
         if model is None:
             return float("inf")
         errors += [_errors(model, series, block) for block in blocks[:: max(1, len(blocks) // 50)]]

@@ -26,7 +26,7 @@ from prodssm.methods.base import Method, require_weight_mode
 from prodssm.models.filtering import Beliefs, Origin
 from prodssm.models.likelihoods.base import Likelihood
 from prodssm.models.panels import filter_panel, smooth_panel
-from prodssm.models.state_space import StateSpaceModel
+from prodssm.models.state_space import StateSpaceModel, require_steps
 from prodssm.scoring.diagnostics import GaussianCheck
 from prodssm.training.recipe import Recipe
 
@@ -330,7 +330,7 @@ class ProDSSM(Streaming, Learning):
 
     def _later(self, series: Series, steps: int, dt: Any) -> Stamps | None:
         """The time stamps of a forecast."""
-        require_integer("steps", steps, least=1)
+        require_steps(self.ssm_, steps, len(self.members_))
         if series.stamps is None:
             return None
         if dt is None and len(series) == 1:

@@ -176,6 +176,8 @@ def backtest(
     ):
         require_integer(name, value, least=1)
     require_probability(probability)
+    if isinstance(n_jobs, bool) or not isinstance(n_jobs, int) or n_jobs == 0:
+        raise ValueError(f"n_jobs must be a number of processes, or -1 for all cores; got {n_jobs!r}")
     layout = model.layout_ if hasattr(model, "members_") else layout_of(data)
     series = as_series_list(from_frames(data, layout))
     start = max(2, int(FIRST_ORIGIN * min(map(len, series)))) if start is None else start

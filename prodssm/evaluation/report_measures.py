@@ -257,6 +257,9 @@ def are_training_data(model: Any, series: Sequence[Series]) -> bool:
     """
     fitted: DataScaling = model.scaling_
     likelihood = model.ssm_.likelihood
+    unseen = np.isnan(np.concatenate([np.asarray(each.y, float) for each in series])).all(axis=0)
+    if unseen.any() or max(map(len, series)) < 2:  # nothing can be fitted to these
+        return False
     found = DataScaling.fit(series, regular=False, standardise=likelihood.standardiser)
     pairs = [(found.y, fitted.y)] if found.u is None or fitted.u is None else [(found.y, fitted.y), (found.u, fitted.u)]
     if not np.any(np.asarray(fitted.y.mean)):  # a likelihood that leaves observations as they are

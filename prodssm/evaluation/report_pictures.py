@@ -75,7 +75,7 @@ class TimeAxis:
     @classmethod
     def of(cls, series: Series) -> "TimeAxis":
         """The axis of a series, which counts time steps where there are no stamps."""
-        if series.time is None:
+        if series.time is None or len(series) == 1:
             return cls(1.0)
         steps, stamps = np.asarray(series.dt[:-1], float), np.asarray(series.time, float)
         step = float(np.median(steps))

@@ -124,7 +124,9 @@ def _columns(found: Findings) -> Markup:
 
 def _moments(values: np.ndarray, key: str) -> list[Markup]:
     seen = values[np.isfinite(values)]
-    moments = {"mean": seen.mean(), "std": seen.std(), "min": seen.min(), "max": seen.max()}
+    moments = dict.fromkeys(("mean", "std", "min", "max"), float("nan"))
+    if seen.size:
+        moments = {"mean": seen.mean(), "std": seen.std(), "min": seen.min(), "max": seen.max()}
     numbers = [number(value, key=f"{key}/{name}", digits=4) for name, value in moments.items()]
     return [count(seen.size), percent(1 - seen.size / values.size), *numbers]
 

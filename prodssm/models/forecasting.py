@@ -11,13 +11,13 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from prodssm._compilation import bucket, compiled, is_traced, pad, scan
-from prodssm._validation import as_values, require_answer, require_finite, require_integer, require_probability, values_of
+from prodssm._validation import as_values, require_answer, require_finite, require_probability, values_of
 from prodssm.beliefs.gaussian import Belief, standard_deviations
 from prodssm.beliefs.linalg import symmetrise
 from prodssm.data.series import REGULAR_TOLERANCE, Record, Series, Values
 from prodssm.methods.base import Method
 from prodssm.models.filtering import Recursion, checked_input, last_filtered
-from prodssm.models.state_space import StateSpaceModel
+from prodssm.models.state_space import StateSpaceModel, require_steps
 
 Answer = TypeVar("Answer")
 
@@ -163,7 +163,7 @@ def _forecast(recursion: Recursion, belief: Belief, times: Array, ahead: Moves) 
 
 def future_inputs(model: StateSpaceModel, series: Series, steps: int, u: Any, dt: Any) -> Moves:
     """The moves from the last observation on, checked."""
-    require_integer("steps", steps, least=1)
+    require_steps(model, steps)
     if model.u_size:
         wanted = steps if model.feedthrough else steps - 1
         if (u is None or not np.size(u)) and wanted:

@@ -10,12 +10,12 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from prodssm._compilation import bucket, compiled, is_traced, scan
-from prodssm._validation import require_answer, require_integer, require_key
+from prodssm._validation import require_answer, require_key
 from prodssm.beliefs.gaussian import Belief
 from prodssm.data.series import Record, Values
 from prodssm.models.filtering import Recursion
 from prodssm.models.forecasting import Moves, checked_controls, checked_time_steps, forecast_from
-from prodssm.models.state_space import StateSpaceModel
+from prodssm.models.state_space import StateSpaceModel, require_steps
 from prodssm.networks.network import Network
 
 
@@ -40,7 +40,7 @@ def simulate(
         >>> states.shape, observations.shape
         ((5, 1), (5, 1))
     """
-    require_integer("steps", steps, least=1)
+    require_steps(model, steps)
     require_key("key", key)
     if (u is None) != (model.u_size == 0):
         raise ValueError(f"u must {'be given' if u is None else 'not be given'}: the transition takes {model.u_size} controls")

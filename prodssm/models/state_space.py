@@ -31,6 +31,7 @@ from prodssm.networks.activations import mean_softplus
 from prodssm.networks.network import Network
 
 VARIANCE_FLOOR = 1e-6  # of a variance network's output
+TABLE_BYTES = 64  # of a time step: mean, standard deviation and interval of an output, as numbers and in a table
 LARGEST_DENSE = 400  # weights with a dense covariance unless a rank is asked for
 DEFAULT_RANK = 64  # of the low-rank part beyond that, see benchmarks/global.py
 
@@ -256,12 +257,38 @@ def require_memory(model: StateSpaceModel, count: int, method: Method) -> None:
     weights, dense = model.weight_count, model.downdate_rank is None
     joint = weights if method.forms_joint_cov or dense else 0
     needed = weights * (count * model.factor_width + joint) * model.dtype.itemsize
-    there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    there = _memory()
     if needed > there:
         raise ValueError(
             f"weights='global' would keep {count} covariances of {weights} weights, {needed / 1e9:.3g} GB; this machine has "
             f"{there / 1e9:.3g} GB; use a smaller network, fewer or shorter series or windows, or weights='local'"
         )
+
+
+def require_steps(model: StateSpaceModel, steps: Any, copies: int = 1) -> None:
+    """Raise unless `steps` is a number of time steps ahead whose forecasts, as arrays and as a table, fit in memory.
+
+    Args:
+        model: The model.
+        steps: Number of time steps.
+        copies: Number of series, or of series and models.
+    """
+    require_integer("steps", steps, least=1)
+    if not hasattr(os, "sysconf"):
+        return
+    x, y = model.x_size, model.y_size
+    beliefs = 2 * (x + x**2 + y + y**2) * model.dtype.itemsize  # padded, and cut to size
+    needed, there = int(steps) * copies * (beliefs + TABLE_BYTES * (1 + y)), _memory()
+    if needed > there:
+        raise ValueError(
+            f"steps must fit in memory: {steps} steps need about {needed / 1e9:.3g} GB, and this machine has "
+            f"{there / 1e9:.3g} GB; ask for fewer"
+        )
+
+
+def _memory() -> int:
+    """The memory of this machine in bytes."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def _require_networks(transition: Any, emission: Any, x: int) -> int:

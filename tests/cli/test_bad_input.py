@@ -1,5 +1,6 @@
 """Bad input: exit code 2, one sentence that helps, and nothing left behind."""
 
+import gzip
 import re
 
 import numpy as np
@@ -34,6 +35,21 @@ def doubled():
     csv(frame)
 
 
+def packed(name):
+    with open(name, "wb") as file:
+        file.write(gzip.compress(record().to_csv(index=False).encode()))
+
+
+def numbers(rule):
+    csv(record(level=[rule(n) for n in range(len(record()))]))
+
+
+def configured(content, **more):
+    csv(record(**more))
+    text(content, "c.toml")
+
+
+CONFIG = ("fit", "bad.csv", "--config", "c.toml", "--model", "new.safetensors", "--quiet")
 CASES = {
     "no file": (lambda: None, ("fit", "none.csv", *FIT), "none.csv does not exist"),
     "a folder": (lambda: None, ("fit", ".", *FIT), "is a folder; name a file"),
@@ -85,6 +101,11 @@ CASES = {
         lambda: csv(record().assign(when=["2024-01-01T00:00:00+01:00"] * 30 + ["2024-07-01T00:00:00+02:00 CEST"] * 30)),
         ("fit", "bad.csv", "--time", "when", *FIT),
         "of one format and time zone",
+    ),
+    "two zones": (
+        lambda: csv(record(when=["2024-01-01T00:00:00+01:00"] * 30 + ["2024-07-01T00:00:00+02:00"] * 30)),
+        ("fit", "bad.csv", "--time", "when", *FIT),
+        "got 2023-12-31 23:00:00 twice",
     ),
     "gap in a control": (
         lambda: csv(record().assign(pump=record().pump.where(record().index != 7))),
@@ -142,7 +163,7 @@ CASES = {
     "no controls": (
         lambda: csv(record()),
         ("forecast", "m.safetensors", "bad.csv", "--steps", "3", "--out", "a.csv"),
-        "u must give the 2 controls",
+        "--controls must name a file with the future values of 'pump', 2 rows or more",
     ),
     "too few controls": (
         lambda: [csv(record()), csv(record()[["pump"]][:1], "u.csv")],
@@ -163,6 +184,109 @@ CASES = {
         lambda: csv(record()),
         ("backtest", "bad.csv", "--model", "m.safetensors", "--horizon", "90", "--out", "a.csv", "--quiet"),
         "data must have at least 120 observations",
+    ),
+    "only empty lines": (lambda: text("\n\n\n"), ("fit", "bad.csv", *FIT), "bad.csv has empty lines only"),
+    "wide characters": (
+        lambda: text(record().to_csv(index=False), encoding="utf-16"),
+        ("fit", "bad.csv", *FIT),
+        "is not written in utf-8; try --encoding utf-16",
+    ),
+    "unknown encoding": (
+        lambda: csv(record()),
+        ("fit", "bad.csv", "--encoding", "klingon", *FIT),
+        "unknown encoding: klingon; try --encoding latin-1",
+    ),
+    "gzip": (lambda: packed("bad.csv"), ("fit", "bad.csv", *FIT), "is compressed with gzip; unpack it first"),
+    "gzip by name": (lambda: packed("bad.csv.gz"), ("fit", "bad.csv.gz", *FIT), "is compressed with gzip; unpack it first"),
+    "Parquet by another name": (
+        lambda: record().to_parquet("bad.csv"),
+        ("fit", "bad.csv", *FIT),
+        "is a Parquet file; let its name end with .parquet",
+    ),
+    "workbook": (lambda: text("PK\3\4\0", "bad.xlsx"), ("fit", "bad.xlsx", *FIT), "is a zip archive, perhaps a workbook"),
+    "thousands": (
+        lambda: numbers(lambda n: f"1,{n:03d}.5"),
+        ("fit", "bad.csv", *FIT),
+        r"column 'level' must be numeric, got String such as '1,000.5' \(write numbers with a decimal point",
+    ),
+    "decimal commas": (
+        lambda: csv(record(), sep=";", decimal=","),
+        ("fit", "bad.csv", *FIT),
+        r"column 'level' must be numeric, .* \(write numbers with a decimal point",
+    ),
+    "one text among numbers": (
+        lambda: numbers(lambda n: "off" if n == 40 else n),
+        ("fit", "bad.csv", *FIT),
+        "column 'level' must be numeric, got String such as 'off'",
+    ),
+    "empty cells of time": (
+        lambda: csv(record(when=None)),
+        ("fit", "bad.csv", "--time", "when", *FIT),
+        "column 'when' must be complete, got a missing value in row 0",
+    ),
+    "a date that is none": (
+        lambda: csv(record(when="0000-00-00")),
+        ("fit", "bad.csv", "--time", "when", *FIT),
+        "such as '2024-01-31 18:00:00', got text that cannot be read, such as '0000-00-00'$",
+    ),
+    "delimiter of two": (
+        lambda: csv(record()),
+        ("fit", "bad.csv", "--delimiter", ";;", *FIT),
+        "--delimiter must be one character such as ';', or tab; got ';;'",
+    ),
+    "output twice": (
+        lambda: csv(record()),
+        ("fit", "bad.csv", "--output", "level", *FIT),
+        "must be different columns, got 'level' twice",
+    ),
+    "negative steps": (
+        lambda: csv(record()),
+        ("forecast", "m.safetensors", "bad.csv", "--steps", "-3", "--out", "a.csv"),
+        "Invalid value for .--steps",
+    ),
+    "no steps": (
+        lambda: csv(record()),
+        ("forecast", "m.safetensors", "bad.csv", "--steps", "0", "--out", "a.csv"),
+        "Invalid value for .--steps",
+    ),
+    "steps beyond memory": (
+        lambda: [csv(record()), csv(record()[["pump"]], "u.csv")],
+        ("forecast", "m.safetensors", "bad.csv", *AHEAD, "--steps", str(10**12)),
+        "steps must fit in memory: 10+ steps need about .* GB, and this machine has .* GB; ask for fewer",
+    ),
+    "simulated steps beyond memory": (
+        lambda: csv(record()[["pump"]], "u.csv"),
+        ("simulate", "m.safetensors", "--steps", str(10**30), "--controls", "u.csv", "--out", "a.csv"),
+        "steps must fit in memory",
+    ),
+    "gap in future controls": (
+        lambda: [csv(record()), text("pump\n1\n\n2\n3\n", "u.csv")],
+        ("forecast", "m.safetensors", "bad.csv", *AHEAD),
+        "column 'pump' must be complete, got a missing value in row 1",
+    ),
+    "infinite control": (
+        lambda: [csv(record()), text("pump\n1\ninf\n2\n", "u.csv")],
+        ("forecast", "m.safetensors", "bad.csv", *AHEAD),
+        r"u must be finite, got inf at index \(1, 0\)",
+    ),
+    "no jobs": (
+        lambda: csv(record()),
+        ("backtest", "bad.csv", "--model", "m.safetensors", "--horizon", "3", "--jobs", "0", "--out", "a.csv", "--quiet"),
+        "n_jobs must be a number of processes, or -1 for all cores; got 0",
+    ),
+    "a number for a column": (lambda: configured("output = 3"), CONFIG, "'output' must be text or a list of texts, got 3"),
+    "a list for a column": (lambda: configured('time = ["when"]'), CONFIG, r"'time' must be text, got \['when'\]"),
+    "text for a number": (lambda: configured('seed = "x"'), CONFIG, "'seed' must be a whole number, got 'x'"),
+    "a damaged model": (
+        lambda: text("hello, this is no model", "bad.safetensors"),
+        ("inspect", "bad.safetensors"),
+        "is not a safetensors file",
+    ),
+    "a folder as a model": (lambda: csv(record()), ("forecast", ".", "bad.csv", *AHEAD), "is a folder; name a file"),
+    "no such folder at the end": (
+        lambda: csv(record()),
+        ("filter", "m.safetensors", "bad.csv", "--out", "no/a.csv"),
+        "does not exist; create it first",
     ),
     "probability": (
         lambda: csv(record()),

@@ -57,6 +57,11 @@ def run(*words):
     return program.run([str(word) for word in words])
 
 
+def test_the_version_is_printed_without_a_command(capsys):
+    assert run("--version") == 0
+    assert capsys.readouterr().out == f"{ps.__version__}\n"
+
+
 def test_fit_reads_its_configuration_and_flags_win(data, tmp_path):
     (tmp_path / "run.toml").write_text(
         'output = "level"\ncontrol = ["pump"]\niterations = 3\n[model]\nhidden = []\nlatent_dim = 2\nemission = "linear"\n'

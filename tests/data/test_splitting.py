@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 from oracles import array
 
+from prodssm.data.folds import Block
 from prodssm.data.series import Series
-from prodssm.data.splitting import Split
+from prodssm.data.splitting import Split, without_blocks
 
 TIME = 24
 
@@ -88,3 +89,15 @@ def test_other_series_can_be_the_validation_data():
     assert split.training is series
     assert split.validation.record.length.tolist() == [TIME, 9]
     assert split.validation.observed == TIME - 1 + 8
+
+
+def test_many_blocks_are_held_out_together_and_the_data_stay_as_they_are():
+    series = [wave(seed=0), wave(seed=1)]
+    before = [np.array(each.y) for each in series]
+    blocks = [Block(0, 2, 5), Block(1, 4, 6), Block(0, 10, 12)]
+    found = without_blocks(series, blocks)
+    for n, each in enumerate(found):
+        held_out = {t for block in blocks if block.series == n for t in range(block.begin, block.end)}
+        assert set(np.flatnonzero(np.isnan(each.y[:, 0])).tolist()) == held_out
+        assert np.array_equal(series[n].y, before[n])
+    assert all(a.y is b.y for a, b in zip(Split.by_blocks(series, blocks[:1]).training[1:], series[1:], strict=True))

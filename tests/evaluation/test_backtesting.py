@@ -82,12 +82,23 @@ def test_a_refit_sees_the_past_only():
         assert np.allclose(once.mean[0], found.mean[0], atol=1e-5)
 
 
+@pytest.mark.slow
+def test_refits_in_several_processes_are_the_same():
+    model = linear_prodssm(latent_dim=2, emission="linear", iterations=2)
+    settings = {"horizon": 3, "step": 10, "start": 40, "refit": True, "window": 30}
+    with standard_promotion():
+        alone, together = (backtest(model, record(), **settings, n_jobs=jobs) for jobs in (1, 2))
+    assert np.allclose(alone.mean, together.mean, atol=1e-5)
+    assert list(together.origins) == [40, 50]
+
+
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
         ({"horizon": 0}, "horizon must be at least 1"),
         ({"horizon": 3, "step": 0}, "step must be at least 1"),
         ({"horizon": 40}, "data must have at least 70 observations, 30 before the first origin and 40 after it; got 60"),
+        ({"horizon": 3, "n_jobs": 0}, "n_jobs must be a number of processes, or -1 for all cores; got 0"),
         ({"horizon": 3, "probability": 95.0}, "probability must lie between 0 and 1"),
     ],
 )

@@ -440,6 +440,13 @@ def test_what_is_too_short_or_was_not_measured_is_said(single, tmp_path):
     assert set(pictures_of(page)["figures"]) == {"data", "outputs", "forecast", "transition"}
 
 
+@pytest.mark.parametrize("data", [wave()[:1], np.full(40, np.nan)], ids=["one row", "never observed"])
+def test_a_past_that_cannot_be_scored_has_a_report_all_the_same(single, data, tmp_path):
+    page = written(single[0], data, tmp_path)
+    assert "too short to be forecast" in page.one("main").text or np.isnan(data).all()
+    assert set(pictures_of(page)["figures"]) >= {"data", "outputs"}
+
+
 def test_a_forecast_that_overflows_is_told(single, monkeypatch, tmp_path):
     model, data = single
     forecast, calls = type(model)._forecast_at, iter(range(100))

@@ -10,7 +10,7 @@ import pytest
 from oracles import array, close
 
 import prodssm as ps
-from prodssm.models.state_space import VARIANCE_FLOOR, require_memory
+from prodssm.models.state_space import VARIANCE_FLOOR, require_memory, require_steps
 
 
 def build(**changes) -> Any:
@@ -94,6 +94,14 @@ def test_global_weights_are_refused_where_memory_cannot_hold_them(global_problem
     require_memory(monstrous, 1, ps.Moments())
     with pytest.raises(ValueError, match="would keep 1 covariances"):
         require_memory(monstrous, 1, ps.Unscented())
+
+
+def test_steps_that_no_memory_holds_are_refused_before_any_work(global_problem):
+    model, y = global_problem(None)
+    require_steps(model, 1000)
+    for ask in (lambda n: require_steps(model, n), lambda n: ps.forecast(model, y, n)):
+        with pytest.raises(ValueError, match=r"steps must fit in memory: 10+ steps need about .* GB, .* ask for fewer"):
+            ask(10**12)
 
 
 NETWORK = ps.Network.mlp((2, 4), key=jr.key(0))
