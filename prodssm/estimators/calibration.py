@@ -18,10 +18,10 @@ import numpy as np
 from jaxtyping import Float
 
 from prodssm.beliefs.mixture_scores import mixture_moments
-from prodssm.estimators.components import Components
 from prodssm.estimators.ensemble import EnsemblePrediction, stacked
 from prodssm.estimators.held_out import DISAGREEMENT, BlockForecast
 from prodssm.estimators.results import Decomposition, Prediction, StreamStep
+from prodssm.models.components import Components
 from prodssm.models.forecasting import Forecast
 
 SHRINKAGE = 4.0  # blocks' worth of what is more general: all outputs for one, all horizons for a range of them

@@ -14,8 +14,8 @@ import numpy as np
 from jaxtyping import Float
 
 from prodssm.beliefs.mixture_scores import mixture_log_prob, mixture_moments
-from prodssm.estimators.components import Components
 from prodssm.estimators.results import Decomposition, Prediction, StreamStep, Transition
+from prodssm.models.components import Components
 from prodssm.models.filtering import Beliefs, Outputs
 
 

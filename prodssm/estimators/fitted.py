@@ -18,13 +18,13 @@ from prodssm.beliefs.gaussian import Belief, Gaussian
 from prodssm.data.layout import Layout
 from prodssm.data.scaling import DataScaling, Standardiser
 from prodssm.data.series import Series, Values, first_steps, part_of
-from prodssm.estimators.components import Components
 from prodssm.estimators.results import Decomposition, Prediction, Stream, StreamStep, Transition
 from prodssm.methods.base import Method
 from prodssm.methods.moments import Moments
+from prodssm.models.components import predictive
 from prodssm.models.decomposition import decompose
 from prodssm.models.filtering import Beliefs, Outputs, Recursion
-from prodssm.models.forecasting import Forecast, forecast, future_inputs, one_step_ahead
+from prodssm.models.forecasting import Forecast, forecast, future_inputs, observed, one_step_ahead
 from prodssm.models.panels import forecast_origins, forecast_panel
 from prodssm.models.simulation import sample_futures, simulate
 from prodssm.models.state_space import StateSpaceModel
@@ -110,7 +110,7 @@ class FittedModel:
         draw = partial(self._sample, standard, steps, u, dt)
         mean, cov = self.scaling.y.inverse(found.mean), self.scaling.y.inverse_cov(found.cov)
         states = self._state_moments(found.state_mean, found.state_cov)
-        components = Components.of_mixture(found.mixture, self.scaling.y)
+        components = predictive(found.about, self.ssm.likelihood, self.scaling.y)
         return Prediction(mean, cov, *states, parts, self.layout, _draw=draw, components=components)
 
     def _sample(self, standard: Series, steps: int, u: Any, dt: Any, count: int, key: Any) -> np.ndarray:
@@ -181,11 +181,10 @@ class FittedModel:
         """The stream after one observation, and what is known then."""
         scalings = self.scaling.y, self.scaling.u, self.state_scaling
         stream, found = _stream_step(self.recursion, *scalings, stream, y, u, dt)
-        moments, mixture = found
+        moments, about = found
         require_answer("the stream", *moments, advice="the learned system is unstable; train it anew")
-        if mixture is not None:
-            mixture = jax.tree.map(lambda part: np.asarray(part)[None], mixture)
-        return stream, StreamStep(*moments, Components.of_mixture(mixture, self.scaling.y))
+        about = jax.tree.map(lambda part: np.asarray(part)[None], about)
+        return stream, StreamStep(*moments, predictive(about, self.ssm.likelihood, self.scaling.y))
 
     def transform_future(self, u: Any, dt: Any) -> tuple[Any, Any]:
         """Future controls and time steps in standardised units."""
@@ -239,11 +238,11 @@ def _stream_step(recursion: Recursion, y_scaling, u_scaling, x_scaling, stream: 
     filtered, _ = recursion.update(stream.belief, y_scaling.transform(y), control, stream.count)
     _, following = recursion.move(filtered, control, dt, stream.count)
     # The next control is not known yet: with direct feedthrough the prediction is for one that stays as it is.
-    seen = recursion.observation(following, control, stream.count + 1)
+    seen, about = observed(recursion.model.likelihood, recursion.emit(following, control, stream.count + 1))
     found = (
         y_scaling.inverse(seen.mean),
         y_scaling.inverse_cov(seen.cov),
         x_scaling.inverse(filtered.mean),
         x_scaling.inverse_cov(filtered.cov),
     )
-    return Stream(following, stream.count + 1), (found, seen.mixture)
+    return Stream(following, stream.count + 1), (found, about)

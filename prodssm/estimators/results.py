@@ -17,7 +17,7 @@ from prodssm.data.layout import Layout
 from prodssm.data.series import Series, Values
 from prodssm.data.stamps import Stamps
 from prodssm.data.tables import Table, build, joined, table_of
-from prodssm.estimators.components import Components
+from prodssm.models.components import Components, OutputComponents
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class Prediction:
     stamps: Stamps | None = field(default=None, repr=False)
     label: Any = field(default=None, repr=False)
     _draw: Callable[[int, Any], np.ndarray] | None = field(default=None, repr=False)
-    components: Components | None = field(default=None, repr=False)
+    components: Components | OutputComponents | None = field(default=None, repr=False)
 
     @property
     def time(self) -> np.ndarray:
@@ -251,7 +251,7 @@ class StreamStep:
     cov: Float[Values, "y y"]
     state_mean: Float[Values, " x"]
     state_cov: Float[Values, "x x"]
-    components: Components | None = field(default=None, repr=False)
+    components: Components | OutputComponents | None = field(default=None, repr=False)
 
     @property
     def std(self) -> Float[Values, " y"]:

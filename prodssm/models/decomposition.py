@@ -1,5 +1,6 @@
 """Epistemic and aleatoric parts of a forecast's variance, by the law of total variance over global weights."""
 
+from functools import partial
 from typing import Any
 
 import equinox as eqx
@@ -12,6 +13,7 @@ from prodssm.methods.moments import Moments
 from prodssm.methods.replicas import initial_replica_cov, output_replica_cov, propagate_replicas
 from prodssm.models.filtering import Recursion
 from prodssm.models.forecasting import Moves, forecast_from
+from prodssm.models.likelihoods.base import Likelihood
 from prodssm.models.state_space import StateSpaceModel
 
 
@@ -58,10 +60,15 @@ def _decompose(recursion: Recursion, belief: Any, times: Array, ahead: Moves) ->
             # Only moment matching has a rule for replicas; without them the covariance between them stays zero.
             emission = emission.at_mean()
             shared = output_replica_cov(method, emission, following.state, between) if replicas else output.cov * 0.0
-        epistemic = output.average(lambda each, part=jnp.diag(shared): model.likelihood.shared_var(each, part))
+        epistemic = output.average(partial(_shared_var, model.likelihood, jnp.diag(shared)))
         noise = output.average(model.likelihood.conditional_var)
         total = jnp.diag(recursion.observation(following, move.seen_u, t + 1).cov)
         return (following, between), (epistemic, total - noise - epistemic, noise)
 
     start = initial_replica_cov(belief) if replicas else jnp.zeros_like(belief.cov)
     return VarianceParts(*scan(body, (belief, start), (times, ahead))[1])
+
+
+def _shared_var(likelihood: Likelihood, shared: Array, output: Any) -> Array:
+    """The variance of observations that these variances of outputs contribute."""
+    return likelihood.shared_var(output, shared)

@@ -286,6 +286,7 @@ def checked_input(model: StateSpaceModel, series: Any, method: str | Method) -> 
     given = 0 if series.u is None else series.u.shape[1]
     if given != model.u_size:
         raise ValueError(f"series.u must have {model.u_size} columns for this model's transition, got {given}")
+    model.likelihood.require_data(series.y)
     if not model.residual:
         require_regular(series)
     return jax.tree.map(lambda column: column.astype(model.dtype, copy=False), series), found

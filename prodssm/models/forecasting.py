@@ -1,6 +1,7 @@
 """Multi-step forecasts: filter, then predict without updates."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from statistics import NormalDist
 from typing import Any, TypeVar
 
@@ -16,20 +17,41 @@ from prodssm.beliefs.gaussian import Belief, standard_deviations
 from prodssm.beliefs.linalg import symmetrise
 from prodssm.data.series import REGULAR_TOLERANCE, Record, Series, Values
 from prodssm.methods.base import Method
+from prodssm.models.components import predictive
 from prodssm.models.filtering import Recursion, checked_input, last_filtered
+from prodssm.models.likelihoods.base import Likelihood
 from prodssm.models.state_space import StateSpaceModel, require_steps
 
 Answer = TypeVar("Answer")
 
 
+class About(eqx.Module):
+    """What a forecast holds besides moments where it is not one Gaussian; with an axis for the steps.
+
+    Attributes:
+        mixture: The belief about the observations, if it is a mixture.
+        output: The belief about the emission's outputs, if the likelihood is not Gaussian.
+    """
+
+    mixture: Any = None
+    output: Any = None
+
+
+def observed(likelihood: Likelihood, output: Any) -> tuple[Any, About]:
+    """The belief about an observation, by its moments, given that about the emission's output, and what it is besides."""
+    seen = output.each(likelihood.predict)
+    return seen, About(seen.mixture, None if likelihood.gaussian else output)
+
+
 class Forecast(eqx.Module):
-    """Beliefs about future observations, and about the states behind them."""
+    """Beliefs about future observations, and about the states behind them; `about` where they are not one Gaussian."""
 
     mean: Float[Values, "steps y"]
     cov: Float[Values, "steps y y"]
     state_mean: Float[Values, "steps x"]
     state_cov: Float[Values, "steps x x"]
-    mixture: Any = None  # of the observation, a `GaussianMixture` with an axis for the steps
+    about: About = About()
+    likelihood: Likelihood | None = None
 
     @property
     def std(self) -> Float[Values, "steps y"]:
@@ -39,6 +61,10 @@ class Forecast(eqx.Module):
     def interval(self, probability: float = 0.95) -> tuple[Float[Values, "steps y"], Float[Values, "steps y"]]:
         """Lower and upper ends of central intervals, output by output."""
         require_probability(probability)
+        components = None if self.likelihood is None else predictive(self.about, self.likelihood)
+        if components is not None:
+            low, high = (components.quantile(each) for each in ((1 - probability) / 2, (1 + probability) / 2))
+            return low.astype(self.mean.dtype), high.astype(self.mean.dtype)
         width = NormalDist().inv_cdf(0.5 + float(probability) / 2) * self.std
         return self.mean - width, self.mean + width
 
@@ -68,7 +94,7 @@ def forecast(
     recursion, ahead = Recursion(model, found), future_inputs(model, series, steps, u, dt)
     answer = forecast_from(_forecast, recursion, series.record, ahead)
     require_finite_steps(answer)
-    return answer
+    return replace(answer, likelihood=model.likelihood)
 
 
 def one_step_ahead(model: StateSpaceModel, series: Any, method: str | Method = "moments") -> Forecast:
@@ -96,9 +122,9 @@ def one_step_ahead(model: StateSpaceModel, series: Any, method: str | Method = "
 def _one_step_ahead(recursion: Recursion, record: Record) -> Forecast:
     def body(belief, now):
         t, y, u, dt = now
-        seen = recursion.observation(belief, u, t)
+        seen, about = observed(recursion.model.likelihood, recursion.emit(belief, u, t))
         following = recursion.move(recursion.update(belief, y, u, t)[0], u, dt, t)[1]
-        return following, (seen.mean, symmetrise(seen.cov), belief.mean, symmetrise(belief.cov), seen.mixture)
+        return following, (seen.mean, symmetrise(seen.cov), belief.mean, symmetrise(belief.cov), about)
 
     steps = jnp.arange(record.dt.size, dtype=jnp.int32), record.y, record.u, record.dt
     return Forecast(*scan(body, recursion.initial_belief(), steps)[1])
@@ -155,8 +181,8 @@ def _forecast(recursion: Recursion, belief: Belief, times: Array, ahead: Moves) 
     def body(belief, now):
         t, move = now
         _, following = recursion.move(belief, move.u, move.dt, t)
-        seen = recursion.observation(following, move.seen_u, t + 1)
-        return following, (seen.mean, symmetrise(seen.cov), following.mean, symmetrise(following.cov), seen.mixture)
+        seen, about = observed(recursion.model.likelihood, recursion.emit(following, move.seen_u, t + 1))
+        return following, (seen.mean, symmetrise(seen.cov), following.mean, symmetrise(following.cov), about)
 
     return Forecast(*scan(body, belief, (times, ahead))[1])
 
