@@ -1,0 +1,201 @@
+import sys
+
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import pytest
+from conftest import LinearProblem
+from mixture_oracles import (
+    GRID,
+    SPACING,
+    cramer_distance,
+    double_well,
+    grid_filter,
+    moves,
+    sampled_states,
+    trained,
+)
+from oracles import close
+from scipy.stats import norm
+from small_models import standard_promotion
+
+import prodssm as ps
+from prodssm.datasets import kink
+from prodssm.models.filtering import Recursion
+from prodssm.models.free_run import free_run
+
+
+def say(text):
+    """Shown by pytest -rP."""
+    sys.stdout.write(f"{text}\n")
+
+
+FEW = ps.Moments(components=3, splits=5)
+
+
+@pytest.fixture(scope="module")
+def bent():
+    """A small model whose transition bends, and observations."""
+    net = ps.Network.mlp((1, 8, 1), key=jr.key(0))
+    model = ps.StateSpaceModel(
+        initial=ps.Gaussian([0.5], [[1.0]]), transition=net, process_noise=[0.01], measurement_noise=[0.1]
+    )
+    return model, np.random.default_rng(0).normal(size=(12, 1)).astype(model.dtype)
+
+
+@pytest.mark.float64
+def test_a_linear_model_has_the_answers_of_the_kalman_filter():
+    problem = LinearProblem(0, missing=True)
+    wanted, found = (ps.filter_states(problem.model, problem.series, method) for method in ("moments", FEW))
+    assert np.allclose(found.mean, wanted.mean, atol=1e-12)
+    assert np.allclose(found.cov, wanted.cov, atol=1e-12)
+    assert np.allclose(found.log_evidence, wanted.log_evidence, atol=1e-12)
+    ahead = [ps.forecast(problem.model, problem.series, 3, m, u=problem.future_u) for m in ("moments", FEW)]
+    assert np.allclose(ahead[0].mean, ahead[1].mean, atol=1e-12)
+    assert np.allclose(ahead[0].cov, ahead[1].cov, atol=1e-12)
+    assert np.allclose(ahead[0].interval(0.9), ahead[1].interval(0.9), atol=1e-9)
+
+
+@pytest.mark.float64
+def test_one_component_without_splits_is_the_gaussian_filter(bent):
+    model, y = bent
+    wanted = ps.filter_states(model, y, ps.Moments(order=2))
+    found = ps.filter_states(model, y, ps.Moments(order=2, components=2, splits=1))
+    assert np.allclose(found.mean, wanted.mean, atol=1e-12)
+    assert np.allclose(found.cov, wanted.cov, atol=1e-12)
+    assert np.allclose(found.log_evidence, wanted.log_evidence, atol=1e-12)
+    assert np.allclose(np.exp(found.mixture.log_weights).sum(axis=1), 1.0)
+
+
+def test_beliefs_hold_the_components_and_their_moments(bent):
+    model, y = bent
+    found = ps.filter_states(model, y, FEW)
+    weights = np.exp(found.mixture.log_weights)
+    assert found.mixture.means.shape == (12, 3, 1)
+    assert close(found.mean, (weights[:, :, None] * found.mixture.means).sum(axis=1))
+    assert ps.filter_states(model, y).mixture is None
+
+
+def test_a_forecast_has_the_quantiles_of_its_mixture(bent):
+    model, y = bent
+    ahead = ps.forecast(model, y, 4, FEW)
+    low, high = ahead.interval(0.9)
+    mixture = ahead.about.mixture
+    weights, std = np.exp(mixture.log_weights), np.sqrt(mixture.covs[:, :, 0, 0])
+    for end, probability in ((low, 0.05), (high, 0.95)):
+        below = (weights * norm.cdf((end - mixture.means[:, :, 0]) / std)).sum(axis=1)
+        assert np.allclose(below, probability, atol=1e-4)
+
+
+def test_a_free_run_is_a_filter_and_a_forecast(bent):
+    model, y = bent
+    recursion, series = Recursion(model, FEW), ps.Series(y)
+    mean, _ = free_run(recursion, series.record, jnp.arange(12) < 8)
+    assert close(mean[8:], np.asarray(ps.forecast(model, y[:8], 4, FEW).mean), scale=10)
+
+
+def test_training_through_a_mixture_improves_its_evidence(bent):
+    model, y = bent
+    recipe = ps.Recipe(iterations=5, learning_rate=1e-2, prior_weight=0.0)
+    with standard_promotion():
+        better, _ = ps.train(model, [ps.Series(y)], recipe, key=jr.key(0), method=FEW, progress=False)
+    before, after = (ps.filter_states(each, y, FEW).log_likelihood for each in (model, better))
+    assert after > before
+
+
+def test_smoothing_and_global_weights_are_refused(bent):
+    model, y = bent
+    with pytest.raises(ValueError, match="must carry one Gaussian to smooth, got components"):
+        ps.smooth_states(model, y, FEW)
+    with pytest.raises(ValueError, match=r"Moments\(order=None, components=3, splits=5\) has no rule for weights='global'"):
+        ps.filter_states(model.with_weight_mode("global"), y, FEW)
+    with pytest.raises(ValueError, match="components must be at least 1"):
+        ps.Moments(components=0)
+
+
+@pytest.mark.slow
+@pytest.mark.float64
+def test_a_forecast_of_the_kink_is_ten_times_closer_to_sampled_futures_than_one_gaussian():
+    model, y = trained(0.08), kink.simulate(0.08, seed=7, steps=60).y
+    last = ps.filter_states(model, y)
+    belief = ps.Gaussian(last.mean[-1], last.cov[-1])
+    futures = sampled_states(model, belief, 20, 200_000, jr.key(2))[:, :, 0]
+    noise = np.sqrt(0.08) * np.random.default_rng(0).standard_normal(futures.shape)
+    start = ps.Gaussian(belief.mean, belief.cov)
+    fresh = ps.StateSpaceModel(
+        initial=start,
+        transition=model.transition,
+        process_noise=jnp.exp(model.log_process_noise),
+        measurement_noise=[0.08],
+    )
+    nothing = np.full((1, 1), np.nan)
+    one, many = (ps.forecast(fresh, nothing, 20, method) for method in ("moments", ps.Moments(components=8)))
+    weights = np.exp(many.about.mixture.log_weights)
+    for step in (3, 5, 10, 20):
+        n = step - 1
+        seen = futures[:, n] + noise[:, n]
+        gaussian = cramer_distance(np.ones(1), one.mean[n], one.std[n], seen)
+        means, stds = many.about.mixture.means[n, :, 0], np.sqrt(many.about.mixture.covs[n, :, 0, 0])
+        mixture = cramer_distance(weights[n], means, stds, seen)
+        say(f"step {step}: one Gaussian {gaussian:.4f}, eight components {mixture:.4f}")
+        assert mixture < gaussian / 10
+
+
+@pytest.mark.slow
+@pytest.mark.float64
+@pytest.mark.parametrize("r", [0.08, 0.8])
+def test_the_filter_of_the_kink_is_as_good_as_one_on_a_grid(r):
+    model = trained(r)
+    transition = moves(model)
+    scores = []
+    for seed in range(10):
+        run = kink.simulate(r, seed=200 + seed)
+        exact = grid_filter(model, transition, run.y)
+        at = [np.interp(x, GRID, each / SPACING) for x, each in zip(run.x, exact, strict=True)]
+        found = ps.filter_states(model, run.y, ps.Moments(components=8)).mixture
+        ours = [each.log_prob(x[None]) for each, x in zip(_steps(found), jnp.asarray(run.x), strict=True)]
+        one = ps.filter_states(model, run.y)
+        gaussian = norm.logpdf(run.x, one.mean[:, 0], one.std[:, 0])
+        scores.append([-np.mean(np.log(at)), -np.mean(ours), -np.mean(gaussian)])
+    grid, ours, gaussian = np.mean(scores, axis=0)
+    say(f"r = {r}: NLL of the true state, grid {grid:.4f}, eight components {ours:.4f}, one Gaussian {gaussian:.4f}")
+    assert ours < grid + 0.01
+
+
+def _steps(beliefs):
+    return [jax.tree.map(lambda leaf, t=t: leaf[t], beliefs) for t in range(len(beliefs.log_weights))]
+
+
+@pytest.mark.slow
+@pytest.mark.float64
+def test_both_wells_are_found_with_their_probabilities():
+    model = double_well()
+    ahead = ps.forecast(model, np.full((1, 1), np.nan), 40, ps.Moments(components=16))
+    futures = sampled_states(model, model.initial, 40, 100_000, jr.key(0))[:, :, 0]
+    mixture = ahead.about.mixture
+    for n in (9, 19, 39):
+        std = np.sqrt(mixture.covs[n, :, 0, 0] - 0.01)
+        left = (np.exp(mixture.log_weights[n]) * norm.cdf(-mixture.means[n, :, 0] / std)).sum()
+        say(f"step {n + 1}: left {left:.3f}, of samples {(futures[:, n] < 0).mean():.3f}")
+        assert abs(left - (futures[:, n] < 0).mean()) < 0.02
+        assert mixture.means[n].min() < -0.5 < 0.5 < mixture.means[n].max()
+
+
+@pytest.mark.slow
+def test_gradients_stay_finite_over_many_steps():
+    net = ps.Network.mlp((1, 8, 1), key=jr.key(0))
+    y = np.sin(np.arange(1000))[:, None]
+
+    def evidence(scale):
+        model = ps.StateSpaceModel(
+            initial=ps.Gaussian([0.0], [[1.0]]),
+            transition=jax.tree.map(lambda leaf: leaf * scale, net),
+            process_noise=[0.01],
+            measurement_noise=[0.1],
+        )
+        return ps.filter_states(model, y.astype(model.dtype), FEW).log_likelihood
+
+    value, gradient = jax.value_and_grad(evidence)(jnp.ones(()))
+    assert np.isfinite(value)
+    assert np.isfinite(gradient)
