@@ -1,7 +1,7 @@
 """One trained state-space model together with the scaling of its data: inference in the units of the data."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -63,7 +63,7 @@ class FittedModel:
             return self.scaling.y
         return Standardiser.identity(self.ssm.x_size, self.ssm.dtype)
 
-    def infer(self, function: Callable[..., list[Beliefs]], series: Sequence[Series]) -> list[Beliefs]:
+    def infer(self, function: Callable[..., Sequence[Beliefs]], series: Sequence[Series]) -> list[Beliefs]:
         """Filtered or smoothed beliefs about each of several series, in the units of the data."""
         standard = [self.scaling.transform_series(each) for each in series]
         found = function(self.ssm, standard, self.method)
@@ -72,7 +72,8 @@ class FittedModel:
     def _in_units(self, found: Beliefs, series: Series, standard: Series) -> Beliefs:
         log_evidence = self.scaling.y.inverse_log_prob(found.log_evidence, ~np.isnan(series.y))
         outputs = partial(self._outputs, found.mean, found.cov, standard.u)
-        return Beliefs(*self._state_moments(found.mean, found.cov), log_evidence, found.weights, outputs)
+        mean, cov = self._state_moments(found.mean, found.cov)
+        return replace(found, mean=mean, cov=cov, log_evidence=log_evidence, _outputs=outputs)
 
     def _outputs(self, mean: Values, cov: Values, u: Values | None) -> Outputs:
         """The emission's outputs at beliefs about the state in standardised units, in the units of the data."""

@@ -1,7 +1,7 @@
 """`ProDSSM`: the estimator that standardises, trains, filters, smooths, forecasts and saves a state-space model."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from copy import copy
 from dataclasses import replace
 from functools import partial
@@ -21,17 +21,18 @@ from prodssm.estimators.fitted import FittedModel
 from prodssm.estimators.learning import Learning, require_no_target
 from prodssm.estimators.residuals import residuals_of
 from prodssm.estimators.results import Panel, Prediction, Transition, output_names
+from prodssm.estimators.smoothing import Smoothing
 from prodssm.estimators.streaming import Streaming
 from prodssm.methods.base import Method, require_weight_mode
-from prodssm.models.filtering import Beliefs, Origin
+from prodssm.models.filtering import Origin
 from prodssm.models.likelihoods.base import Likelihood
-from prodssm.models.panels import filter_panel, smooth_panel
+from prodssm.models.panels import filter_panel
 from prodssm.models.state_space import StateSpaceModel
 from prodssm.scoring.diagnostics import GaussianCheck
 from prodssm.training.recipe import Recipe
 
 
-class ProDSSM(Streaming, Learning):
+class ProDSSM(Smoothing, Streaming, Learning):
     """A probabilistic deep state-space model: learned dynamics with uncertain weights, and inference without sampling.
 
     Time: the initial belief is about the state at the first observation. At every step the model conditions on `y[t]`, then
@@ -132,16 +133,8 @@ class ProDSSM(Streaming, Learning):
         Returns:
             `Beliefs`; of several series a `Panel` of them, which `.to_frame()` makes one frame of.
         """
-        return self._infer(filter_panel, data)
-
-    def smooth(self, data: Any) -> Any:
-        """Smoothed beliefs about the state at each time given all observations; otherwise like `filter`."""
-        return self._infer(smooth_panel, data)
-
-    def _infer(self, function: Callable[..., list[Beliefs]], data: Any) -> Any:
-        series = self._known(data)
-        found = zip(*(member.infer(function, series) for member in self.members_), strict=True)
-        same = self.ssm_.emission is None
+        series, same = self._known(data), self.ssm_.emission is None
+        found = zip(*(member.infer(filter_panel, series) for member in self.members_), strict=True)
         pairs = zip(found, series, strict=True)
         mixed = [replace(mix_beliefs(each, same_states=same), origin=self._origin(one)) for each, one in pairs]
         return self._panel(data, mixed, series)
