@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float
 
 from prodssm._compilation import bucket, compiled, is_traced
 from prodssm._validation import require_answer, require_integer, require_key
@@ -31,7 +31,7 @@ class Smoothed(Beliefs):
     convergence: Convergence = eqx.field(default=Convergence(), repr=False)
     _draw: Callable[[int, Any], Values] | None = eqx.field(static=True, default=None, repr=False)
 
-    def sample(self, count: int, key: PRNGKeyArray) -> Float[Values, "count time x"]:
+    def sample(self, count: int, key: Any) -> Float[Values, "count time x"]:
         """Whole paths of the state given all observations, (count, time, state), drawn backwards in time.
 
         They are drawn through the channels of the last pass, so that they have the means, covariances and lag-one covariances

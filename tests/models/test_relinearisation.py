@@ -24,7 +24,7 @@ LEVEL, RUNS = 0.08, 10
 
 @pytest.fixture(scope="module")
 def kinks():
-    """Models (1-50-1, local weights) that were trained on the ten trajectories of experiments/kink.py at r = 0.08, and these."""
+    """Models (1-50-1, local weights) trained as in experiments/kink.py on its ten trajectories at r = 0.08, and these."""
     arrays = {name: values.astype(float) for name, values in read(FILE).arrays.items()}
     scaling = arrays.pop("scaling")
     template = ps.StateSpaceModel(
@@ -101,14 +101,16 @@ def test_every_method_can_be_iterated(kinks, how):
 def test_point_weights_and_a_nonlinear_emission_converge_for_many_series_as_for_one():
     model = ps.StateSpaceModel(
         initial=ps.Gaussian(jnp.zeros(2), 0.5 * jnp.eye(2)),
-        transition=ps.Network.mlp((3, 4, 2), "tanh", uncertain=False, key=jr.key(0)),
-        emission=ps.Network.mlp((2, 3, 2), "tanh", uncertain=False, key=jr.key(1)),
+        transition=ps.Network.mlp((3, 4, 2), "erf", uncertain=False, key=jr.key(0)),
+        emission=ps.Network.mlp((2, 3, 2), "erf", uncertain=False, key=jr.key(1)),
         process_noise=[0.1, 0.2],
-        measurement_noise=[0.1, 0.2],
+        measurement_noise=[0.01, 0.02],
         weights="point",
     )
-    rng = np.random.default_rng(3)
-    series = [ps.Series(array(rng.normal(size=(n, 2))), array(rng.normal(size=(n, 1)))) for n in (9, 10, 17)]
+    rng, series = np.random.default_rng(3), []
+    for length in (9, 10, 17):
+        u = array(rng.normal(size=(length, 1)))
+        series.append(ps.Series(ps.simulate(model, length, key=jr.key(length), u=u)[1], u))
     many = smooth_panel(model, series, iterations=100)
     for each, one in zip(series, many, strict=True):
         alone = ps.smooth_states(model, each, iterations=100)
@@ -122,14 +124,13 @@ def test_wrong_settings_are_refused(problem, global_problem):
     model, y = global_problem(rank=32)
     for settings, message in [
         ({"iterations": 0}, "iterations must be"),
-        ({"iterations": 2.5}, "iterations must be"),
         ({"damping": 1.0}, "damping must be at least 0 and below 1, got 1.0"),
     ]:
         with pytest.raises((TypeError, ValueError), match=message):
             ps.smooth_states(problem.model, problem.series, **settings)
     with pytest.raises(ValueError, match="iterations must be 1 for weights='global'"):
         ps.smooth_states(model, y, iterations=2)
-    with pytest.raises(ValueError, match="key"):
+    with pytest.raises(TypeError, match="key must be a key"):
         ps.smooth_states(problem.model, problem.series).sample(2, None)
 
 
@@ -175,7 +176,8 @@ def test_paths_of_an_iterated_smoother_have_its_moments(kinks):
     found = ps.smooth_states(model, series, iterations=200)
     paths = np.asarray(found.sample(4000, jr.key(2)))
     assert (np.abs(paths.mean(axis=0) - found.mean) <= 5 * found.std / 4000**0.5).all()
-    assert (np.abs(paths.var(axis=0) / found.cov[:, :, 0] - 1) <= 5 * (2 / 4000) ** 0.5).all()
+    var = found.cov[:, :, 0]  # the first state of a trained model is certain up to rounding
+    assert (np.abs(paths.var(axis=0) - var) <= 5 * (2 / 4000) ** 0.5 * var + 1e-30).all()
 
 
 @pytest.mark.slow
