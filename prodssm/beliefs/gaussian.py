@@ -283,7 +283,7 @@ class Gaussian(Belief):
         return Gaussian(self.mean + gain @ (following.mean - predicted.mean), symmetrise(cov))
 
     def draw_before(
-        self, channel: Channel, following: Float[Array, " x"], weights: None = None, *, key: PRNGKeyArray
+        self, channel: Channel, following: Float[Array, " x"], weights: Any = None, *, key: PRNGKeyArray
     ) -> Float[Array, " x"]:
         """A state given the next one: the Rauch-Tung-Striebel step around a certain state."""
         return self.smooth(channel, Gaussian.certain(following)).sample(key=key)

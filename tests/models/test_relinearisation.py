@@ -1,4 +1,4 @@
-"""Iterated posterior linearisation: exact on linear models, one fixed point on the kink, and posterior paths of the smoother."""
+"""Iterated posterior linearisation: exact on linear models, one fixed point on the kink; and posterior paths."""
 
 from pathlib import Path
 
