@@ -48,7 +48,8 @@ class ProDSSM(Smoothing, Streaming, Learning):
         residual: Learn x + dt f(x) instead of f(x); needed for irregular time stamps, and then what "auto" takes.
         process_noise: "constant", or hidden sizes of a network for a variance that depends on state and control.
         emission: "identity"; "linear"; "feedthrough", a linear map of state and control, which then acts on the observation at
-            once; or hidden sizes of a network. "auto" chooses between the second and the third.
+            once; or hidden sizes of a network; or a known function of (x, u), `Known`, or a matrix, for data in their units.
+            "auto" chooses between the second and the third; with physics it is "identity".
         measurement_noise: Variance (one number or one per output, in units of the data squared); None learns it. Shorthand for
             `likelihood=GaussianLikelihood(variance)`; give one of the two.
         likelihood: The distribution of an observation given the emission's output; None is Gaussian.
@@ -62,6 +63,8 @@ class ProDSSM(Smoothing, Streaming, Learning):
             set.
         progress: Show a progress bar.
         random_state: Seed of all randomness.
+        physics: What is known of the transition, a function of (x, u) in the units of the data, or `Known` if it has parameters
+            to learn: the rate dx/dt if `residual`, else the next state. The network is added to it; `hidden=None` is none.
 
     Attributes:
         members_: The trained models, each a `FittedModel`.
@@ -100,7 +103,7 @@ class ProDSSM(Smoothing, Streaming, Learning):
         weights: str = "local",
         residual: bool | str = "auto",
         process_noise: str | Sequence[int] = "constant",
-        emission: str | Sequence[int] = "auto",
+        emission: Any = "auto",
         measurement_noise: Any = None,
         likelihood: Likelihood | None = None,
         method: str | Method = "moments",
@@ -109,13 +112,14 @@ class ProDSSM(Smoothing, Streaming, Learning):
         checkpoint: str | os.PathLike[str] | None = None,
         progress: bool = True,
         random_state: Any = 0,
+        physics: Any = None,
     ):
         """Store the parameters as they are; `fit` checks them."""
         self.latent_dim, self.hidden, self.activation, self.weights = latent_dim, hidden, activation, weights
         self.residual, self.process_noise, self.emission = residual, process_noise, emission
         self.measurement_noise, self.likelihood = measurement_noise, likelihood
         self.method, self.recipe, self.n_estimators = method, recipe, n_estimators
-        self.checkpoint, self.progress, self.random_state = checkpoint, progress, random_state
+        self.checkpoint, self.progress, self.random_state, self.physics = checkpoint, progress, random_state, physics
 
     # ------------------------------------------------------------------ inference
 

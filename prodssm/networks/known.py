@@ -101,7 +101,8 @@ class Known(Function):
             return jnp.asarray(self._value(state, control), x.dtype)
         units = self.units
         if control is not None:
-            assert units.u_mean is not None and units.u_scale is not None
+            assert units.u_mean is not None
+            assert units.u_scale is not None
             control = units.u_mean + units.u_scale * control
         found = jnp.asarray(self._value(units.x_mean + units.x_scale * state, control), x.dtype)
         return (found - units.out_mean) / units.out_scale
@@ -264,9 +265,10 @@ def name_of(function: Any) -> str:
 
 
 def _as_parameter(value: Any) -> Array:
-    array = jnp.asarray(value)
-    if array.dtype.kind not in "fiu":
-        raise TypeError(f"params must be a tree of numbers, got {value!r}")
+    try:
+        array = jnp.asarray(value)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"params must be a tree of numbers, got {value!r}") from error
     require_finite("params", array)
     return array if jnp.issubdtype(array.dtype, jnp.floating) and not array.weak_type else jnp.asarray(array, float)
 
