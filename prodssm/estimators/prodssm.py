@@ -98,7 +98,7 @@ class ProDSSM(Smoothing, Streaming, Learning):
     def __init__(
         self,
         latent_dim: int | str | None = "auto",
-        hidden: Sequence[int] | str = "auto",
+        hidden: Sequence[int] | str | None = "auto",
         activation: Any = "auto",
         weights: str = "local",
         residual: bool | str = "auto",
