@@ -40,6 +40,9 @@ from prodssm.models.state_space import StateSpaceModel as StateSpaceModel
 from prodssm.networks.activations import ACTIVATIONS as ACTIVATIONS
 from prodssm.networks.activations import Activation as Activation
 from prodssm.networks.activations import from_function as from_function
+from prodssm.networks.base import Function as Function
+from prodssm.networks.known import Known as Known
+from prodssm.networks.known import Sum as Sum
 from prodssm.networks.layers import Linear as Linear
 from prodssm.networks.network import Network as Network
 from prodssm.scoring import metrics as metrics

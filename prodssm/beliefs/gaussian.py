@@ -193,6 +193,19 @@ class Belief(eqx.Module):
     def draw(self, *, key: PRNGKeyArray) -> tuple[Float[Array, " x"], Float[Array, " w"] | None]:
         """A state and the carried weights that belong to it, if any are carried."""
 
+    def draw_before(
+        self, channel: Channel, following: Float[Array, " x"], weights: Float[Array, " w"] | None, *, key: PRNGKeyArray
+    ) -> Float[Array, " x"]:
+        """A state given the next one and the carried weights: the step backwards of a posterior path.
+
+        Args:
+            channel: The transition channel around this belief.
+            following: The state at the next time step.
+            weights: The carried weights of the path, if any are carried.
+            key: Randomness.
+        """
+        raise TypeError(f"posterior paths need Gaussian beliefs, got {type(self).__name__}")
+
     def log_prob(self, x: Float[Array, " x"]) -> Float[Array, ""]:
         """Log density of the state at x; coordinates that are NaN are marginalised."""
         return self.state.log_prob(x)
@@ -322,6 +335,12 @@ class Gaussian(Belief):
         keep = jnp.eye(self.mean.size, dtype=self.cov.dtype) - gain @ channel.slope
         cov = sandwich(keep, self.cov) + sandwich(gain, channel.noise + following.cov)
         return Gaussian(self.mean + gain @ (following.mean - predicted.mean), symmetrise(cov))
+
+    def draw_before(
+        self, channel: Channel, following: Float[Array, " x"], weights: Any = None, *, key: PRNGKeyArray
+    ) -> Float[Array, " x"]:
+        """A state given the next one: the Rauch-Tung-Striebel step around a certain state."""
+        return self.smooth(channel, Gaussian.certain(following)).sample(key=key)
 
     def log_prob(self, x: Float[Array, " x"]) -> Float[Array, ""]:
         """Log density at x; coordinates that are NaN are marginalised."""

@@ -109,13 +109,7 @@ class JointGaussian(Belief):
 
         Weights are static, so their smoothed belief is that of the next step; only the state rows have a gain.
         """
-        if channel.weight_slope is None:
-            raise ValueError("channel.weight_slope must be given: smoothing a joint belief needs the transition's channel")
-        regression = self.weights.solve(self.cross)  # of the state on the weights
-        own = self.cov - regression @ self.cross.T  # Cov[state | weights]
-        innovation_cov = sandwich(channel.slope, own) + channel.noise
-        gain = solve_psd(innovation_cov, channel.slope @ own).T
-        weight_gain = regression - gain @ (channel.slope @ regression + channel.weight_slope)
+        own, gain, weight_gain = self._backward_gains(channel)
         innovation = following.mean - channel.mean
         shift = following.weights.mean - self.weights.mean
         cross = gain @ following.cross + following.weights.times(weight_gain)
@@ -125,6 +119,26 @@ class JointGaussian(Belief):
         cov = cov + following.weights.times(weight_gain) @ weight_gain.T
         state = Gaussian(self.mean + gain @ innovation + weight_gain @ shift, symmetrise(cov))
         return JointGaussian(state, cross, following.weights)
+
+    def _backward_gains(self, channel: Channel) -> tuple[Array, Array, Array]:
+        """Cov[state | weights], and the gains of the next state and of the weights in the state."""
+        if channel.weight_slope is None:
+            raise ValueError("channel.weight_slope must be given: smoothing a joint belief needs the transition's channel")
+        regression = self.weights.solve(self.cross)  # of the state on the weights
+        own = self.cov - regression @ self.cross.T
+        innovation_cov = sandwich(channel.slope, own) + channel.noise
+        gain = solve_psd(innovation_cov, channel.slope @ own).T
+        return own, gain, regression - gain @ (channel.slope @ regression + channel.weight_slope)
+
+    def draw_before(
+        self, channel: Channel, following: Float[Array, " x"], weights: Float[Array, " w"] | None, *, key: PRNGKeyArray
+    ) -> Float[Array, " x"]:
+        """A state given the next one and the weights."""
+        own, gain, weight_gain = self._backward_gains(channel)
+        keep = jnp.eye(self.mean.size, dtype=self.cov.dtype) - gain @ channel.slope
+        shift = gain @ (following - channel.mean) + weight_gain @ (weights - self.weights.mean)
+        cov = sandwich(keep, own) + sandwich(gain, channel.noise)
+        return Gaussian(self.mean + shift, symmetrise(cov)).sample(key=key)
 
     def draw(self, *, key: PRNGKeyArray) -> tuple[Float[Array, " x"], Float[Array, " w"]]:
         """A state and weights drawn jointly: the weights from their marginal, the state given them."""

@@ -142,6 +142,16 @@ def unwhiten(white: Float[Array, "y n"], chol: Float[Array, "n n"], var: Float[A
     return solve_upper(filled, jnp.where(alive[None, :], white, 0.0).T).T
 
 
+def largest_eigenvalue_bound(psd: Float[Array, "n n"], squarings: int = 8) -> Float[Array, ""]:
+    r"""$\|M^k\|_F^{1/k}$, k = 2^squarings: at least the largest eigenvalue, and at most $n^{1/2k}$ times it; with gradients."""
+    log_size = jnp.zeros((), psd.dtype)
+    for step in range(squarings + 1):
+        size = jnp.sqrt((psd**2).sum() + jnp.finfo(psd.dtype).tiny)
+        psd, log_size = psd / size, log_size + jnp.log(size) / 2**step
+        psd = psd @ psd
+    return jnp.exp(log_size)
+
+
 def eigh(gram: Float[Array, "n n"]) -> tuple[Float[Array, " n"], Float[Array, "n n"]]:
     """Eigenvalues, smallest first, and eigenvectors as columns."""
     return jnp.linalg.eigh(gram)

@@ -11,6 +11,7 @@ from prodssm.data.batching import LEAD
 from prodssm.data.folds import Block, folds
 from prodssm.data.series import REGULAR_TOLERANCE, Series, part_of
 from prodssm.data.splitting import without_blocks
+from prodssm.estimators.physics import in_words
 from prodssm.models.likelihoods.base import Likelihood
 from prodssm.training.recipe import Recipe
 from prodssm.training.subspace import LinearModel, identify
@@ -107,6 +108,7 @@ class Choices:
 
     def agrees_with(self, params: dict[str, Any]) -> bool:
         """Whether the parameters of an estimator, where they are not left to choice, are still those of the fit."""
+        params = in_words(params)
         given = {name: plain(params[name]) for name in NAMES}
         return all(value in (AUTO, None) or value == getattr(self, name) for name, value in given.items())
 
@@ -122,6 +124,7 @@ class Choices:
 
 def settings_given(params: dict[str, Any], outputs: int) -> Choices:
     """The settings of a fit that were all given by hand, without a linear part."""
+    params = in_words(params)
     latent = params["latent_dim"]
     return Choices(
         latent_dim=outputs if latent in (None, AUTO) else latent,
@@ -146,6 +149,7 @@ def choose(series: list[Series], params: dict[str, Any], *, linear_start: bool, 
     reasons: dict[str, str] = {}
     scores: dict[str, float] = {}
     choices: dict[str, Any] = {}
+    params = in_words(params)
     outputs, steps = series[0].y.shape[1], sum(len(each) for each in series)
     emission, latent = plain(params["emission"]), plain(params["latent_dim"])
     automatic = emission == AUTO
@@ -156,7 +160,7 @@ def choose(series: list[Series], params: dict[str, Any], *, linear_start: bool, 
     if hidden == AUTO:
         hidden = HIDDEN
         reasons |= {"hidden": "the default"} if automatic else {}
-    linear = linear_start and emission in ("linear", "feedthrough") and bool(hidden)
+    linear = linear_start and emission in ("linear", "feedthrough") and bool(hidden) and params.get("physics") is None
     residual = params["residual"]
     if residual == AUTO:
         irregular = any(_is_irregular(each) for each in series)

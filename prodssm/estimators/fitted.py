@@ -64,7 +64,7 @@ class FittedModel:
             return self.scaling.y
         return Standardiser.identity(self.ssm.x_size, self.ssm.dtype)
 
-    def infer(self, function: Callable[..., list[Beliefs]], series: Sequence[Series]) -> list[Beliefs]:
+    def infer(self, function: Callable[..., Sequence[Beliefs]], series: Sequence[Series]) -> list[Beliefs]:
         """Filtered or smoothed beliefs about each of several series, in the units of the data."""
         standard = [self.scaling.transform_series(each) for each in series]
         found = function(self.ssm, standard, self.method)
@@ -73,8 +73,9 @@ class FittedModel:
     def _in_units(self, found: Beliefs, series: Series, standard: Series) -> Beliefs:
         log_evidence = self.scaling.y.inverse_log_prob(found.log_evidence, ~np.isnan(series.y))
         outputs = partial(self._outputs, found.mean, found.cov, standard.u)
+        mean, cov = self._state_moments(found.mean, found.cov)
         mixture = None if found.mixture is None else self._mixture_in_units(found.mixture)
-        return Beliefs(*self._state_moments(found.mean, found.cov), log_evidence, found.weights, mixture, outputs)
+        return replace(found, mean=mean, cov=cov, log_evidence=log_evidence, mixture=mixture, _outputs=outputs)
 
     def _mixture_in_units(self, mixture: Any) -> Any:
         means, covs = self._state_moments(mixture.means, mixture.covs)

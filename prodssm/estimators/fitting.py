@@ -19,7 +19,7 @@ from prodssm.methods.base import Method
 from prodssm.models.likelihoods.base import Likelihood
 from prodssm.models.state_space import StateSpaceModel, require_memory
 from prodssm.training.history import History
-from prodssm.training.initialisation import Architecture, random_model
+from prodssm.training.initialisation import Architecture, KnownParts, random_model
 from prodssm.training.linear_start import linear_start
 from prodssm.training.recipe import Recipe, stages
 from prodssm.training.series_task import require_scored, train
@@ -41,6 +41,7 @@ class MemberFit:
         progress: Show a progress bar.
         layout: The columns of the data frame that the data came from, if it was one.
         training_method: How channels are found in training, if otherwise.
+        known: Functions that the user knows, in the units of the model.
     """
 
     architecture: Architecture
@@ -52,6 +53,7 @@ class MemberFit:
     progress: bool
     layout: Layout | None = None
     training_method: Method | None = None
+    known: KnownParts = KnownParts()  # noqa: RUF009
 
     def split(
         self, series: list[Series], validation_data: Any, seed: int, folds: Sequence[Sequence[Block]] = (), fold: int = 0
@@ -78,10 +80,12 @@ class MemberFit:
         """Train one member from this seed, or from a model that has been trained already."""
         columns, model, recipe = np.concatenate([each.y for each in split.training]), start, self.recipe
         if model is None:
-            model = random_model(self.architecture, columns, self.scaling.controls, self.likelihood, key=jr.key(seed))
+            parts = self.architecture, columns, self.scaling.controls, self.likelihood
+            model = random_model(*parts, key=jr.key(seed), known=self.known)
         self._require_memory(model, split.training)
         fitted = start is not None
-        if not fitted and recipe.linear_start and self.architecture.emission in ("linear", "feedthrough"):
+        linear = self.architecture.emission in ("linear", "feedthrough") and self.known.physics is None
+        if not fitted and recipe.linear_start and linear:
             model, fitted = linear_start(model, linked(split.training, model.likelihood)), True
         if fitted and recipe.warm_up is None:
             recipe = replace(recipe, warm_up=FITTED_START_WARM_UP)

@@ -22,6 +22,7 @@ from prodssm.estimators.fitted import FittedModel, require_fit
 from prodssm.estimators.fitting import MemberFit, fit_members, linked, train_members_further, warn_of_training
 from prodssm.estimators.held_out import forecast_blocks, pooled_rmse, prolonged
 from prodssm.estimators.parameters import NestedParameters, seed_of
+from prodssm.estimators.physics import known_parts, require_known
 from prodssm.estimators.skill import Skill, calibrated_out_of_fold, in_standard_deviations, measure_skill
 from prodssm.methods.base import require_weight_mode
 from prodssm.methods.moments import Moments
@@ -29,7 +30,7 @@ from prodssm.models.likelihoods.base import Likelihood
 from prodssm.models.likelihoods.gaussian import GaussianLikelihood
 from prodssm.scoring.diagnostics import GaussianCheck
 from prodssm.training.history import History
-from prodssm.training.initialisation import Architecture
+from prodssm.training.initialisation import Architecture, KnownParts
 from prodssm.training.recipe import SERIES_RECIPE, Recipe
 
 BETTER = 0.97  # times the held-out RMSE of a linear model: what a network must reach
@@ -47,6 +48,7 @@ class Learning(NestedParameters):
     residual: Any
     process_noise: Any
     emission: Any
+    physics: Any
     measurement_noise: Any
     n_estimators: Any
     checkpoint: Any
@@ -248,6 +250,7 @@ class Learning(NestedParameters):
 
     def _check_parameters(self) -> None:
         """Raise before any work if a parameter is wrong."""
+        require_known(self.get_params(deep=False))
         if not isinstance(self.residual, bool | np.bool_) and self.residual != AUTO:
             raise TypeError(f"residual must be True, False or 'auto', got {self.residual!r}")
         require_weight_mode(self.weights, self._checked_method())
@@ -279,7 +282,12 @@ class Learning(NestedParameters):
         # Between hidden units the first order is enough for training, and almost twice as fast as the second.
         quick = Moments(order=1) if self.choices_.automatic and self.method == "moments" else None
         parts = architecture, likelihood, recipe, method, self.scaling_, checkpoint, self.progress, self.layout_
-        return MemberFit(*parts, training_method=quick)
+        return MemberFit(*parts, training_method=quick, known=self._known_parts())
+
+    def _known_parts(self) -> KnownParts:
+        """What the user knows, in the units of the model."""
+        size, residual = self.choices_.latent_dim, bool(self.choices_.residual)
+        return known_parts(self.physics, self.emission, self.scaling_, size, residual=residual)
 
     def _architecture(self, y_size: int) -> Architecture:
         chosen = self.choices_

@@ -17,6 +17,7 @@ from prodssm.estimators.choices import Choices, settings_given
 from prodssm.estimators.fitted import FittedModel
 from prodssm.estimators.migration import upgrade
 from prodssm.estimators.parameters import NestedParameters, constructor_params
+from prodssm.estimators.physics import function_words, with_functions
 from prodssm.estimators.prodssm import ProDSSM
 from prodssm.estimators.regressor import DeepStochasticRegressor
 from prodssm.estimators.row_choices import RowChoices
@@ -35,8 +36,13 @@ NUMBERS = ("objective", "validation", "seconds")
 NESTED = ("recipe", "method", "likelihood")
 
 
-def load(path: str | os.PathLike[str]) -> Any:
+def load(path: str | os.PathLike[str], *, physics: Any = None, emission: Any = None) -> Any:
     """A fitted estimator from the file that its `save` has written.
+
+    Args:
+        path: The file. It holds no code, so that known functions have to be given again; their parameters are in it.
+        physics: That of the model, if it has one.
+        emission: Likewise, if it is a function.
 
     Example:
         >>> model.save("model.safetensors")
@@ -50,7 +56,7 @@ def load(path: str | os.PathLike[str]) -> Any:
         # In format 1 a history is an array, and NaN where a run has no validation score.
         if array.dtype.kind == "f" and not name.startswith("history.") and np.isnan(array).any():
             raise FileError(f"{path} is damaged: {name} holds NaN; take another copy, or save again")
-    config, arrays = stored.config, dict(stored.arrays)
+    config, arrays = with_functions(path, stored.config, {"physics": physics, "emission": emission}), dict(stored.arrays)
     try:
         if stored.format_version < FORMAT_VERSION:
             config, arrays = upgrade(stored.kind, config, arrays)
@@ -132,7 +138,8 @@ def _template(model: ProDSSM) -> StateSpaceModel:
     outputs = model.scaling_.outputs
     likelihood = model._checked_likelihood().for_data(Standardiser.identity(outputs))
     zeros = jnp.zeros((2, outputs))
-    return random_model(model._architecture(outputs), zeros, model.scaling_.controls, likelihood, key=jr.key(0))
+    parts = model._architecture(outputs), zeros, model.scaling_.controls, likelihood
+    return random_model(*parts, key=jr.key(0), known=model._known_parts())
 
 
 def _shape(model: StateSpaceModel) -> Any:
@@ -209,6 +216,7 @@ def _params(model: NestedParameters) -> dict[str, Any]:
     """Estimator parameters as JSON can say them."""
     given = model.get_params(deep=False)
     params = {name: plain(value) for name, value in given.items() if name not in (*NESTED, "random_state", "checkpoint")}
+    params |= {name: function_words(given[name]) for name in ("physics", "emission") if callable(given.get(name))}
     params["checkpoint"] = None if given["checkpoint"] is None else os.fspath(given["checkpoint"])
     seed = given["random_state"]
     params["random_state"] = int(seed) if isinstance(seed, int | np.integer) else None

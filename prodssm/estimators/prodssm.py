@@ -1,7 +1,7 @@
 """`ProDSSM`: the estimator that standardises, trains, filters, smooths, forecasts and saves a state-space model."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from copy import copy
 from dataclasses import replace
 from functools import partial
@@ -21,17 +21,18 @@ from prodssm.estimators.fitted import FittedModel
 from prodssm.estimators.learning import Learning, require_no_target
 from prodssm.estimators.residuals import residuals_of
 from prodssm.estimators.results import Panel, Prediction, Transition, output_names
+from prodssm.estimators.smoothing import Smoothing
 from prodssm.estimators.streaming import Streaming
 from prodssm.methods.base import Method, require_weight_mode
-from prodssm.models.filtering import Beliefs, Origin
+from prodssm.models.filtering import Origin
 from prodssm.models.likelihoods.base import Likelihood
-from prodssm.models.panels import filter_panel, smooth_panel
+from prodssm.models.panels import filter_panel
 from prodssm.models.state_space import StateSpaceModel, require_steps
 from prodssm.scoring.diagnostics import GaussianCheck
 from prodssm.training.recipe import Recipe
 
 
-class ProDSSM(Streaming, Learning):
+class ProDSSM(Smoothing, Streaming, Learning):
     """A probabilistic deep state-space model: learned dynamics with uncertain weights, and inference without sampling.
 
     Time: the initial belief is about the state at the first observation. At every step the model conditions on `y[t]`, then
@@ -47,7 +48,8 @@ class ProDSSM(Streaming, Learning):
         residual: Learn x + dt f(x) instead of f(x); needed for irregular time stamps, and then what "auto" takes.
         process_noise: "constant", or hidden sizes of a network for a variance that depends on state and control.
         emission: "identity"; "linear"; "feedthrough", a linear map of state and control, which then acts on the observation at
-            once; or hidden sizes of a network. "auto" chooses between the second and the third.
+            once; or hidden sizes of a network; or a known function of (x, u), `Known`, or a matrix, for data in their units.
+            "auto" chooses between the second and the third; with physics it is "identity".
         measurement_noise: Variance (one number or one per output, in units of the data squared); None learns it. Shorthand for
             `likelihood=GaussianLikelihood(variance)`; give one of the two.
         likelihood: The distribution of an observation given the emission's output; None is Gaussian.
@@ -61,6 +63,8 @@ class ProDSSM(Streaming, Learning):
             set.
         progress: Show a progress bar.
         random_state: Seed of all randomness.
+        physics: What is known of the transition, a function of (x, u) in the units of the data, or `Known` if it has parameters
+            to learn: the rate dx/dt if `residual`, else the next state. The network is added to it; `hidden=None` is none.
 
     Attributes:
         members_: The trained models, each a `FittedModel`.
@@ -94,12 +98,12 @@ class ProDSSM(Streaming, Learning):
     def __init__(
         self,
         latent_dim: int | str | None = "auto",
-        hidden: Sequence[int] | str = "auto",
+        hidden: Sequence[int] | str | None = "auto",
         activation: Any = "auto",
         weights: str = "local",
         residual: bool | str = "auto",
         process_noise: str | Sequence[int] = "constant",
-        emission: str | Sequence[int] = "auto",
+        emission: Any = "auto",
         measurement_noise: Any = None,
         likelihood: Likelihood | None = None,
         method: str | Method = "moments",
@@ -108,13 +112,14 @@ class ProDSSM(Streaming, Learning):
         checkpoint: str | os.PathLike[str] | None = None,
         progress: bool = True,
         random_state: Any = 0,
+        physics: Any = None,
     ):
         """Store the parameters as they are; `fit` checks them."""
         self.latent_dim, self.hidden, self.activation, self.weights = latent_dim, hidden, activation, weights
         self.residual, self.process_noise, self.emission = residual, process_noise, emission
         self.measurement_noise, self.likelihood = measurement_noise, likelihood
         self.method, self.recipe, self.n_estimators = method, recipe, n_estimators
-        self.checkpoint, self.progress, self.random_state = checkpoint, progress, random_state
+        self.checkpoint, self.progress, self.random_state, self.physics = checkpoint, progress, random_state, physics
 
     # ------------------------------------------------------------------ inference
 
@@ -132,16 +137,8 @@ class ProDSSM(Streaming, Learning):
         Returns:
             `Beliefs`; of several series a `Panel` of them, which `.to_frame()` makes one frame of.
         """
-        return self._infer(filter_panel, data)
-
-    def smooth(self, data: Any) -> Any:
-        """Smoothed beliefs about the state at each time given all observations; otherwise like `filter`."""
-        return self._infer(smooth_panel, data)
-
-    def _infer(self, function: Callable[..., list[Beliefs]], data: Any) -> Any:
-        series = self._known(data)
-        found = zip(*(member.infer(function, series) for member in self.members_), strict=True)
-        same = self.ssm_.emission is None
+        series, same = self._known(data), self.ssm_.emission is None
+        found = zip(*(member.infer(filter_panel, series) for member in self.members_), strict=True)
         pairs = zip(found, series, strict=True)
         mixed = [replace(mix_beliefs(each, same_states=same), origin=self._origin(one)) for each, one in pairs]
         return self._panel(data, mixed, series)

@@ -22,7 +22,7 @@ from prodssm._validation import (
 from prodssm.beliefs.gaussian import Belief, Channel, Link
 from prodssm.beliefs.joint import JointGaussian
 from prodssm.beliefs.linalg import symmetrise
-from prodssm.networks.network import Network
+from prodssm.networks.base import Function
 
 Weights = Literal["local", "global", "point"]
 WEIGHTS = ("local", "global", "point")
@@ -46,7 +46,7 @@ class Method(eqx.Module):
         Method.registry[cls.__name__.lower()] = cls
 
     @abstractmethod
-    def channel(self, network: Network, belief: Belief, control: Float[Array, " u"] | None = None) -> Channel:
+    def channel(self, network: Function, belief: Belief, control: Float[Array, " u"] | None = None) -> Channel:
         """The channel of a network around a belief.
 
         Args:
@@ -56,7 +56,7 @@ class Method(eqx.Module):
         """
 
     def propagate(
-        self, network: Network, belief: Belief, control: Float[Array, " u"] | None = None, link: Link | None = None
+        self, network: Function, belief: Belief, control: Float[Array, " u"] | None = None, link: Link | None = None
     ) -> tuple[Channel, Belief]:
         """The channel, and the belief that it predicts.
 
@@ -107,7 +107,7 @@ def find_method(method: "str | Method") -> Method:
 
 
 def channel(
-    network: Network,
+    network: Function,
     belief: Belief,
     method: str | Method = "moments",
     weights: Weights = "local",
@@ -139,8 +139,8 @@ def channel(
         >>> c.mean.item(), c.slope.item()
         (7.0, 2.0)
     """
-    if not isinstance(network, Network):
-        raise TypeError(f"network must be a prodssm.Network, got {type(network).__name__}")
+    if not isinstance(network, Function):
+        raise TypeError(f"network must be a prodssm.Network, Known or Sum, got {type(network).__name__}")
     if not isinstance(belief, Belief):
         raise TypeError(f"belief must be a prodssm.Gaussian or JointGaussian, got {type(belief).__name__}")
     found = find_method(method)
@@ -192,7 +192,7 @@ def _channel(network, belief, control, dt, method, weights, residual) -> Channel
     return Channel(found.mean, found.slope, symmetrise(found.noise), found.weight_slope)
 
 
-def _check(network: Network, belief: Belief, control: Array | None, weights: str, residual: bool) -> None:
+def _check(network: Function, belief: Belief, control: Array | None, weights: str, residual: bool) -> None:
     given = 0 if control is None else control.size
     if belief.mean.size + given != network.in_size:
         parts = f"{belief.mean.size} from belief and {given} from control"

@@ -6,7 +6,7 @@ from jaxtyping import Array, Float
 
 from prodssm.beliefs.gaussian import Belief, Channel
 from prodssm.methods.base import Method
-from prodssm.networks.network import Network
+from prodssm.networks.base import Function
 
 
 class Linearised(Method):
@@ -17,7 +17,7 @@ class Linearised(Method):
         0.0
     """
 
-    def channel(self, network: Network, belief: Belief, control: Float[Array, " u"] | None = None) -> Channel:
+    def channel(self, network: Function, belief: Belief, control: Float[Array, " u"] | None = None) -> Channel:
         """The channel by first-order expansion."""
         carried = belief.weights is not None
         weights = belief.weights if carried else network.weights

@@ -7,8 +7,10 @@ from prodssm._validation import plain, require_integer
 from prodssm.beliefs.gaussian import Belief, Channel, Link
 from prodssm.beliefs.mixture import GaussianMixture
 from prodssm.methods.base import Method
+from prodssm.methods.known import known_moments
 from prodssm.methods.moments_global import forward
 from prodssm.methods.moments_local import local_moments
+from prodssm.networks.base import Function
 from prodssm.networks.network import Network
 
 DEFAULT_ORDER = 4  # smaller error than the DVI formula everywhere on the grid of benchmarks/covariance_order.py
@@ -59,14 +61,16 @@ class Moments(Method):
             return DEFAULT_ORDER_MIXTURE
         return DEFAULT_ORDER_SCALAR if belief.weights is None and belief.mean.size == 1 else DEFAULT_ORDER
 
-    def channel(self, network: Network, belief: Belief, control: Float[Array, " u"] | None = None) -> Channel:
+    def channel(self, network: Function, belief: Belief, control: Float[Array, " u"] | None = None) -> Channel:
         """The channel by moment matching; its noise is symmetric up to rounding."""
         return self.propagate(network, belief, control)[0]
 
     def propagate(
-        self, network: Network, belief: Belief, control: Float[Array, " u"] | None = None, link: Link | None = None
+        self, network: Function, belief: Belief, control: Float[Array, " u"] | None = None, link: Link | None = None
     ) -> tuple[Channel, Belief]:
         """The channel and the predicted belief, whose covariance the rule finds on the way."""
+        if not isinstance(network, Network):
+            return known_moments(self, network, belief, control, link)
         if belief.weights is not None:
             passed = forward(network, belief, control, self.order_for(belief))
             return passed.plain() if link is None else passed.beside(link)

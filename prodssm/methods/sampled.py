@@ -11,7 +11,7 @@ from prodssm._validation import plain, require_integer, require_key
 from prodssm.beliefs.gaussian import Belief, Channel
 from prodssm.beliefs.linalg import cholesky, solve_psd, symmetrise, unwhiten
 from prodssm.methods.base import Method
-from prodssm.networks.network import Network
+from prodssm.networks.base import Function
 
 
 class Sampled(Method):
@@ -51,7 +51,7 @@ class Sampled(Method):
         """The method with a key of its own for each time step and use."""
         return self.seeded(jr.fold_in(jr.fold_in(self._required_key(), t), salt))
 
-    def channel(self, network: Network, belief: Belief, control: Float[Array, " u"] | None = None) -> Channel:
+    def channel(self, network: Function, belief: Belief, control: Float[Array, " u"] | None = None) -> Channel:
         """The channel by regression on samples."""
         carried = belief.weights is not None
         joint = belief.dense() if carried else belief.state  # type: ignore[attr-defined]

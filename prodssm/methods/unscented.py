@@ -11,7 +11,7 @@ from prodssm._validation import plain, require_number
 from prodssm.beliefs.gaussian import Belief, Channel
 from prodssm.beliefs.linalg import cholesky, safe_sqrt, symmetrise, unwhiten
 from prodssm.methods.base import Method
-from prodssm.networks.network import Network
+from prodssm.networks.base import Function
 
 
 class Unscented(Method):
@@ -40,7 +40,7 @@ class Unscented(Method):
         for name in ("alpha", "beta", "kappa"):
             require_number(name, getattr(self, name))
 
-    def channel(self, network: Network, belief: Belief, control: Float[Array, " u"] | None = None) -> Channel:
+    def channel(self, network: Function, belief: Belief, control: Float[Array, " u"] | None = None) -> Channel:
         """The channel by regression on sigma points over the state and all uncertain weights."""
         x_size = belief.mean.size
         mean, var, chol, carried = _augmented(network, belief)
@@ -81,12 +81,12 @@ class Cubature(Method):
 
     forms_joint_cov: ClassVar[bool] = True
 
-    def channel(self, network: Network, belief: Belief, control: Float[Array, " u"] | None = None) -> Channel:
+    def channel(self, network: Function, belief: Belief, control: Float[Array, " u"] | None = None) -> Channel:
         """The channel by regression on cubature points."""
         return Unscented(alpha=1.0, beta=0.0, kappa=0.0).channel(network, belief, control)
 
 
-def _augmented(network: Network, belief: Belief) -> tuple[Array, Array, Array, int]:
+def _augmented(network: Function, belief: Belief) -> tuple[Array, Array, Array, int]:
     """Mean, variances and Cholesky factor of (state, uncertain weights), and how many coordinates are carried."""
     x_size = belief.mean.size
     if belief.weights is not None:

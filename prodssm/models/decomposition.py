@@ -1,7 +1,7 @@
 """Epistemic and aleatoric parts of a forecast's variance, by the law of total variance over global weights."""
 
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -15,6 +15,7 @@ from prodssm.models.filtering import Recursion
 from prodssm.models.forecasting import Moves, forecast_from
 from prodssm.models.likelihoods.base import Likelihood
 from prodssm.models.state_space import StateSpaceModel
+from prodssm.networks.network import Network
 
 
 class VarianceParts(eqx.Module):
@@ -38,6 +39,9 @@ def decompose(recursion: Recursion, record: Record, ahead: Moves) -> VariancePar
         )
     if mode == "global" and not isinstance(recursion.method, Moments):
         raise ValueError(f"decompose needs method='moments', got {type(recursion.method).__name__}")
+    functions = recursion.model.transition, recursion.model.emission
+    if mode == "global" and not all(each is None or isinstance(each, Network) for each in functions):
+        raise ValueError("decompose has no rule for known functions with weights='global'; use a Network")
     return forecast_from(_decompose, recursion, record, ahead)
 
 
@@ -45,7 +49,7 @@ def decompose(recursion: Recursion, record: Record, ahead: Moves) -> VariancePar
 def _decompose(recursion: Recursion, belief: Any, times: Array, ahead: Moves) -> VarianceParts:
     model: StateSpaceModel = recursion.model
     method: Any = recursion.method  # Moments where there are replicas
-    replicas = belief.weights is not None
+    replicas, transition = belief.weights is not None, cast(Network, model.transition)
 
     def body(carry, now):
         belief, between = carry
@@ -53,7 +57,7 @@ def _decompose(recursion: Recursion, belief: Any, times: Array, ahead: Moves) ->
         _, following = recursion.move(belief, move.u, move.dt, t)
         if replicas:
             link = model.link(belief.mean, move.u, move.dt)
-            _, _, between = propagate_replicas(method, model.transition, belief, between, move.u, link)
+            _, _, between = propagate_replicas(method, transition, belief, between, move.u, link)
         output = recursion.emit(following, move.seen_u, t + 1)
         shared, emission = between, model.emission_at(move.seen_u)
         if emission is not None:

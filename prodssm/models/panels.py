@@ -13,9 +13,11 @@ from prodssm._compilation import bucket, compiled
 from prodssm.beliefs.gaussian import Belief
 from prodssm.data.series import Record, Series, part_of, stack_records
 from prodssm.methods.base import Method
+from prodssm.models.backward import Marginals
 from prodssm.models.filtering import Beliefs, Recursion, _filter, _last_filtered, checked_input, filter_states, trimmed
 from prodssm.models.forecasting import Forecast, Moves, _forecast, forecast, future_inputs, require_finite_steps
-from prodssm.models.smoothing import _smooth, smooth_states
+from prodssm.models.relinearisation import require_iterable
+from prodssm.models.smoothing import Smoothed, _smooth, _smooth_iterated, finished, limits, require_gaussian, smooth_states
 from prodssm.models.state_space import StateSpaceModel
 
 TIME_STEPS = 1 << 17  # of all series that are filtered at once, padding included
@@ -25,12 +27,50 @@ Answer = TypeVar("Answer")
 
 def filter_panel(model: StateSpaceModel, series: Sequence[Series], method: str | Method = "moments") -> list[Beliefs]:
     """Filtered beliefs about each of several series; see `filter_states`."""
-    return _infer(filter_states, _filters, "the filter", model, series, method)
+    if _one_by_one(model, series):
+        return [filter_states(model, each, method) for each in series]
+    checked = [checked_input(model, each, method)[0] for each in series]
+    recursion = Recursion(model, checked_input(model, series[0], method)[1])
+
+    def run(numbers: list[int]) -> list[Beliefs]:
+        found = _filters(recursion, stack_records([checked[n] for n in numbers]))
+        parts = jax.tree.map(np.asarray, (found.mean, found.cov, found.log_evidence, found.mixture))
+
+        def one(k: int) -> Beliefs:
+            mean, cov, log_evidence, mixture = jax.tree.map(lambda part: part[k], parts)
+            return Beliefs(mean, cov, log_evidence, mixture=mixture)
+
+        return [trimmed("the filter", one(k), len(series[n])) for k, n in enumerate(numbers)]
+
+    return _by_length(checked, run)
 
 
-def smooth_panel(model: StateSpaceModel, series: Sequence[Series], method: str | Method = "moments") -> list[Beliefs]:
+def smooth_panel(
+    model: StateSpaceModel,
+    series: Sequence[Series],
+    method: str | Method = "moments",
+    *,
+    iterations: int = 1,
+    damping: float | None = None,
+) -> list[Smoothed]:
     """Smoothed beliefs about each of several series; see `smooth_states`."""
-    return _infer(smooth_states, _smooths, "the smoother", model, series, method)
+    if _one_by_one(model, series):
+        return [smooth_states(model, each, method, iterations=iterations, damping=damping) for each in series]
+    require_iterable(model, iterations, damping)
+    require_gaussian(Recursion(model, checked_input(model, series[0], method)[1]))
+    checked = [checked_input(model, each, method)[0] for each in series]
+    recursion = Recursion(model, checked_input(model, series[0], method)[1])
+
+    def run(numbers: list[int]) -> list[Smoothed]:
+        records = stack_records([checked[n] for n in numbers])
+        if iterations == 1:
+            found: Any = records, _smooths(recursion, records), None
+        else:
+            found = records, *_smooths_iterated(recursion, records, *limits(iterations, damping))
+        parts = [jax.tree.map(lambda part, k=k: np.asarray(part[k]), found) for k in range(len(numbers))]
+        return [finished(recursion, *part, count=len(series[n])) for part, n in zip(parts, numbers, strict=True)]
+
+    return _by_length(checked, run)
 
 
 def forecast_panel(
@@ -105,25 +145,6 @@ def _one_by_one(model: StateSpaceModel, series: Sequence[Series]) -> bool:
     return len(series) == 1 or model.weights == "global"
 
 
-def _infer(single: Callable, many: Callable, what: str, model: StateSpaceModel, series: Sequence[Series], method: Any) -> list:
-    if _one_by_one(model, series):
-        return [single(model, each, method) for each in series]
-    checked = [checked_input(model, each, method)[0] for each in series]
-    recursion = Recursion(model, checked_input(model, series[0], method)[1])
-
-    def run(numbers: list[int]) -> list[Beliefs]:
-        found = many(recursion, stack_records([checked[n] for n in numbers]))
-        parts = jax.tree.map(np.asarray, (found.mean, found.cov, found.log_evidence, found.mixture))
-
-        def one(k: int) -> Beliefs:
-            mean, cov, log_evidence, mixture = jax.tree.map(lambda part: part[k], parts)
-            return Beliefs(mean, cov, log_evidence, mixture=mixture)
-
-        return [trimmed(what, one(k), len(series[n])) for k, n in enumerate(numbers)]
-
-    return _by_length(checked, run)
-
-
 def _by_length(series: Sequence[Series], run: Callable[[list[int]], list[Answer]]) -> list[Answer]:
     """The answers for batches of series of like length, in the order of the series."""
     alike = defaultdict(list)
@@ -144,8 +165,13 @@ def _filters(recursion: Recursion, records: Record) -> Beliefs:
 
 
 @compiled
-def _smooths(recursion: Recursion, records: Record) -> Beliefs:
+def _smooths(recursion: Recursion, records: Record) -> Smoothed:
     return jax.vmap(lambda record: _smooth(recursion, record))(records)
+
+
+@compiled
+def _smooths_iterated(recursion: Recursion, records: Record, most: Array, damping: Array | None) -> tuple[Smoothed, Marginals]:
+    return jax.vmap(lambda record: _smooth_iterated(recursion, record, most, damping))(records)
 
 
 @compiled

@@ -16,7 +16,7 @@ from prodssm.data.series import Record, Values
 from prodssm.models.filtering import Recursion
 from prodssm.models.forecasting import Moves, checked_controls, checked_time_steps, forecast_from
 from prodssm.models.state_space import StateSpaceModel, require_steps
-from prodssm.networks.network import Network
+from prodssm.networks.base import Function
 
 
 def simulate(
@@ -90,7 +90,7 @@ def _sample_futures(
     return model.likelihood.sample(outputs, key=jr.fold_in(key, 1))
 
 
-def _path(model: StateSpaceModel, network: Network, x: Array, ahead: Moves, key: PRNGKeyArray):
+def _path(model: StateSpaceModel, network: Function, x: Array, ahead: Moves, key: PRNGKeyArray):
     """One path from a state: the states after each transition, and the emission's outputs there."""
     network = network.at_mean() if model.weights == "point" else network
 

@@ -15,7 +15,6 @@ from prodssm._validation import (
     require_finite,
     require_integer,
     require_shape,
-    require_variances,
 )
 from prodssm.beliefs.gaussian import Belief, Channel, Gaussian, Link
 from prodssm.beliefs.joint import JointGaussian
@@ -26,8 +25,9 @@ from prodssm.beliefs.weights.low_rank import LowRankWeights
 from prodssm.methods.base import Method, require_weight_mode
 from prodssm.methods.moments import Moments
 from prodssm.models.likelihoods.base import Likelihood
-from prodssm.models.likelihoods.gaussian import GaussianLikelihood
+from prodssm.models.parts import checked_functions, checked_likelihood, log_variances, require_variance_network
 from prodssm.networks.activations import mean_softplus
+from prodssm.networks.base import Function
 from prodssm.networks.network import Network
 
 VARIANCE_FLOOR = 1e-6  # of a variance network's output
@@ -41,9 +41,11 @@ class StateSpaceModel(eqx.Module):
 
     Args:
         initial: Belief about the state at the first observation.
-        transition: The network f of (state, control).
-        emission: The network g with point weights, or None for the identity. With inputs for the control behind those for the
-            state, the control acts on the observation at once (direct feedthrough).
+        transition: The function f of (state, control): a `Network`; a known one, f(x, u), or `Known` if it has parameters to
+            learn; or their `Sum`. In residual form it is a rate of change.
+        emission: The function g likewise, with point weights, or None for the identity. With inputs for the control behind
+            those for the state, the control acts on the observation at once (direct feedthrough); a plain function of (x, u)
+            has these if it cannot do with u = None.
         process_noise: Variances l, or a network of (state, control) whose softplus is the variance.
         measurement_noise: Variances r of a Gaussian likelihood; shorthand for `likelihood=GaussianLikelihood(r)`.
         likelihood: The distribution of y given g(x).
@@ -52,6 +54,7 @@ class StateSpaceModel(eqx.Module):
         linear: The matrix, (x, state and control), of a linear part that is added to f; it has point weights.
         rank: With global weights, the rank of the downdate that a filter keeps of their covariance; at least the number of
             weights: a dense covariance. None: dense up to 400 weights, 64 beyond.
+        controls: Number of controls, if the transition is a plain function of (x, u).
 
     Example:
         >>> ssm = StateSpaceModel(initial=belief, transition=net, process_noise=[0.1], measurement_noise=[0.1])
@@ -61,9 +64,9 @@ class StateSpaceModel(eqx.Module):
 
     initial_mean: Float[Array, " x"]
     initial_chol: Float[Array, "x x"]
-    transition: Network
+    transition: Function
     linear: Float[Array, "x i"] | None
-    emission: Network | None
+    emission: Function | None
     log_process_noise: Float[Array, " x"] | None
     process_network: Network | None
     likelihood: Likelihood
@@ -75,8 +78,8 @@ class StateSpaceModel(eqx.Module):
         self,
         *,
         initial: Gaussian,
-        transition: Network,
-        emission: Network | None = None,
+        transition: Any,
+        emission: Any = None,
         process_noise: Any,
         measurement_noise: Any = None,
         likelihood: Likelihood | None = None,
@@ -84,6 +87,7 @@ class StateSpaceModel(eqx.Module):
         residual: bool = False,
         linear: Any = None,
         rank: int | None = None,
+        controls: int = 0,
     ):
         """Check that the parts fit, and store what is learned without bounds."""
         if not isinstance(initial, Gaussian):
@@ -92,7 +96,9 @@ class StateSpaceModel(eqx.Module):
         require_finite("initial.mean", initial.mean)
         require_covariance("initial.cov", initial.cov)
         x = initial.mean.size
-        y = _require_networks(transition, emission, x)
+        transition, emission, y = checked_functions(transition, emission, x, controls)
+        if weights == "global" and not transition.shapes:
+            raise ValueError("weights='global' needs a transition with a network, which has weights; got a known function")
         self.linear = None if linear is None else as_array("linear", linear, ndim=2)
         if self.linear is not None:
             require_shape("linear", self.linear, (x, transition.in_size))
@@ -101,11 +107,11 @@ class StateSpaceModel(eqx.Module):
         self.transition, self.emission = transition, emission
         self.process_network, self.log_process_noise = None, None
         if isinstance(process_noise, Network):
-            _require_variance_network(process_noise, transition)
+            require_variance_network(process_noise, transition)
             self.process_network = process_noise
         else:
-            self.log_process_noise = _log_variances("process_noise", process_noise, x)
-        self.likelihood = _likelihood(measurement_noise, likelihood, y)
+            self.log_process_noise = log_variances("process_noise", process_noise, x)
+        self.likelihood = checked_likelihood(measurement_noise, likelihood, y)
         self.weights, self.residual = weights, bool(residual)
         if rank is not None:
             require_integer("rank", rank, least=1)
@@ -212,7 +218,7 @@ class StateSpaceModel(eqx.Module):
             return jnp.zeros_like(x)
         return self.linear @ (x if control is None else jnp.concatenate([x, control]))
 
-    def emission_at(self, control: Float[Array, " u"] | None) -> Network | None:
+    def emission_at(self, control: Float[Array, " u"] | None) -> Function | None:
         """The emission as a function of the state."""
         return self.emission if self.emission is None or not self.feedthrough else self.emission.given(control)
 
@@ -221,7 +227,7 @@ class StateSpaceModel(eqx.Module):
         emission = self.emission_at(control)
         if emission is None:
             return Channel.of_affine(state.mean, jnp.eye(state.mean.size, dtype=state.mean.dtype)), state
-        if len(emission.layers) == 1:
+        if emission.affine:
             # Every method is exact for an affine map, but not every one would know that its noise is zero.
             linear = emission.linears[0]
             found = Channel.of_affine(linear(state.mean), linear.weight)
@@ -289,54 +295,3 @@ def require_steps(model: StateSpaceModel, steps: Any, copies: int = 1) -> None:
 def _memory() -> int:
     """The memory of this machine in bytes."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-
-
-def _require_networks(transition: Any, emission: Any, x: int) -> int:
-    """Raise unless the networks fit a state of this size; the number of outputs."""
-    if not isinstance(transition, Network):
-        raise TypeError(f"transition must be a Network, got {type(transition).__name__}")
-    if emission is not None and not isinstance(emission, Network):
-        raise TypeError(f"emission must be a Network or None, got {type(emission).__name__}")
-    if transition.out_size != x or transition.in_size < x:
-        raise ValueError(
-            f"transition must map at least {x} inputs (state and control) to {x} outputs, "
-            f"got {transition.in_size} to {transition.out_size}"
-        )
-    if emission is not None and emission.in_size not in (x, transition.in_size):
-        controls = transition.in_size - x
-        others = f", or these and the {controls} controls" if controls else ""
-        raise ValueError(f"emission must take the {x} states{others}, got a network of {emission.in_size} inputs")
-    return x if emission is None else emission.out_size
-
-
-def _require_variance_network(network: Network, transition: Network) -> None:
-    if (network.in_size, network.out_size) != (transition.in_size, transition.out_size):
-        raise ValueError(
-            f"process_noise must be a network of {transition.in_size} inputs and {transition.out_size} outputs, "
-            f"got {network.in_size} and {network.out_size}"
-        )
-
-
-def _likelihood(measurement_noise: Any, likelihood: Any, size: int) -> Likelihood:
-    if (measurement_noise is None) == (likelihood is None):
-        raise ValueError("give either measurement_noise or likelihood")
-    if likelihood is None:
-        values = as_array("measurement_noise", measurement_noise, ndim=1)
-        require_variances("measurement_noise", values)
-        likelihood = GaussianLikelihood(values, floor=0.0, learned=True)
-    if not isinstance(likelihood, Likelihood):
-        raise TypeError(
-            f"likelihood must be a prodssm likelihood such as GaussianLikelihood(r), got {type(likelihood).__name__}"
-        )
-    if likelihood.size not in (None, size):
-        name = "measurement_noise" if measurement_noise is not None else "likelihood"
-        raise ValueError(f"{name} must be for {size} outputs, got {likelihood.size}")
-    return likelihood
-
-
-def _log_variances(name: str, values: Any, size: int) -> Array:
-    values = as_array(name, values, ndim=1)
-    if values.shape != (size,):
-        raise ValueError(f"{name} must have {size} variances, got shape {values.shape}")
-    require_variances(name, values)
-    return jnp.where(values > 0, jnp.log(jnp.where(values > 0, values, 1.0)), -jnp.inf)

@@ -4,7 +4,6 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
@@ -15,12 +14,13 @@ from prodssm._validation import as_array, require_finite, require_number, requir
 from prodssm.beliefs.weights.base import Shapes, WeightBelief, layer_slice
 from prodssm.beliefs.weights.diagonal import DiagonalWeights
 from prodssm.networks.activations import Activation, find_activation
+from prodssm.networks.base import Function
 from prodssm.networks.layers import Linear
 
 INITIAL_LOG_VAR = -6.0
 
 
-class Network(eqx.Module):
+class Network(Function):
     """A feed-forward network with point or Gaussian weights.
 
     Attributes:
@@ -106,6 +106,16 @@ class Network(eqx.Module):
     def linears(self) -> tuple[Linear, ...]:
         """The linear layers alone."""
         return tuple(layer for layer in self.layers if isinstance(layer, Linear))
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The names of its activations."""
+        return tuple(layer.name for layer in self.layers if isinstance(layer, Activation))
+
+    @property
+    def affine(self) -> bool:
+        """Whether it has no hidden layer."""
+        return len(self.layers) == 1
 
     @property
     def in_size(self) -> int:

@@ -14,7 +14,6 @@ from jaxtyping import Array, PRNGKeyArray
 from prodssm._storage import flatten, read, restore, write
 from prodssm.methods.base import Method
 from prodssm.models.state_space import StateSpaceModel
-from prodssm.networks.activations import Activation
 from prodssm.training.history import History
 from prodssm.training.recipe import Recipe
 
@@ -48,10 +47,10 @@ def fingerprint(learned: Any, recipe: Recipe, words: Sequence[str], arrays: tupl
 
 
 def describe_model(model: StateSpaceModel) -> tuple[str, ...]:
-    """What a model is besides arrays: its static settings and activations."""
-    networks = [network for network in (model.transition, model.emission, model.process_network) if network is not None]
-    activations = [layer.name for network in networks for layer in network.layers if isinstance(layer, Activation)]
-    return model.weights, str(model.residual), str(model.rank), _static_text(model.likelihood), *activations
+    """What a model is besides arrays: its static settings, activations and known functions."""
+    functions = [each for each in (model.transition, model.emission, model.process_network) if each is not None]
+    words = [word for each in functions for word in each.words]
+    return model.weights, str(model.residual), str(model.rank), _static_text(model.likelihood), *words
 
 
 def describe_method(method: Method) -> str:

@@ -110,14 +110,15 @@ def with_features(
     The noise is divided between measurement and process noise; the variance of the function goes to the last weights.
     """
     scales = fit_scales(x, y)
-    hidden, last = model.transition.linears
-    assert model.emission is not None
-    (emission,) = model.emission.linears
+    network: Any = model.transition
+    output: Any = model.emission
+    hidden, last = network.linears
+    (emission,) = output.linears
     features = fit_features(scales, x, y, hidden.bias.size, np.random.default_rng(seed))
     size = float((features.slope**2).sum(axis=1).mean())
     function_var = float(scales.function_var.mean()) / (size * hidden.bias.size / 2)
     weights = np.linalg.pinv(features.slope) @ features.coefficients
-    transition = model.transition.with_linears(
+    transition = network.with_linears(
         [
             _layer(features.weight, features.bias, FREQUENCY_VAR, hidden),
             _layer(weights, np.zeros(last.bias.size), function_var, last),
@@ -125,7 +126,7 @@ def with_features(
     )
     changes: dict[str, Any] = {
         "transition": transition,
-        "emission": model.emission.with_linears([_layer(features.slope, np.zeros(len(features.slope)), 0.0, emission)]),
+        "emission": output.with_linears([_layer(features.slope, np.zeros(len(features.slope)), 0.0, emission)]),
         "likelihood": model.likelihood.with_initial_variance(NOISE_SHARE * scales.noise_var),
     }
     if model.process_network is not None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import jax.random as jr
@@ -17,6 +17,7 @@ from prodssm.methods.base import require_weight_mode
 from prodssm.models.likelihoods.base import Likelihood
 from prodssm.models.state_space import StateSpaceModel
 from prodssm.networks.activations import Activation, find_activation
+from prodssm.networks.known import Known, Sum
 from prodssm.networks.layers import Linear
 from prodssm.networks.network import Network
 
@@ -30,11 +31,27 @@ CLOUD_SCALE, CLOUD_SIZE = 3.0, 2000  # of the random points at which a network i
 REGRESSION_RIDGE = 0.1  # of the linear regression that a regressor starts from
 
 
+KNOWN = "known"  # the word for an emission that the user knows
+
+
+class KnownParts(NamedTuple):
+    """Functions that the user knows, in the units of the model.
+
+    Attributes:
+        physics: To which the transition network is added.
+        emission: In place of a network.
+    """
+
+    physics: Known | None = None
+    emission: Known | None = None
+
+
 @dataclass(frozen=True)
 class Architecture:
     """The architecture of a state-space model, as `ProDSSM` describes it; unchecked until `check`.
 
-    With `linear` a linear part with point weights stands beside the network.
+    With `linear` a linear part with point weights stands beside the network. Without `hidden` there is no network beside what
+    the user knows.
     """
 
     latent_dim: Any
@@ -54,9 +71,10 @@ class Architecture:
         for name, words in (
             ("hidden", ()),
             ("process_noise", ("constant",)),
-            ("emission", ("identity", "linear", "feedthrough")),
+            ("emission", ("identity", "linear", "feedthrough", KNOWN)),
         ):
-            require_sizes(name, getattr(self, name), words)
+            if name != "hidden" or self.hidden is not None:
+                require_sizes(name, getattr(self, name), words)
         if self.emission == "identity" and self.latent_dim != y_size:
             raise ValueError(
                 f"latent_dim must equal the {y_size} outputs for emission='identity', got {self.latent_dim}; "
@@ -79,7 +97,13 @@ def require_sizes(name: str, value: Any, words: tuple[str, ...] = ()) -> None:
 
 
 def random_model(
-    architecture: Architecture, y: Float[Values, "time y"], u_size: int, likelihood: Likelihood, *, key: PRNGKeyArray
+    architecture: Architecture,
+    y: Float[Values, "time y"],
+    u_size: int,
+    likelihood: Likelihood,
+    *,
+    key: PRNGKeyArray,
+    known: KnownParts = KnownParts(),  # noqa: B008
 ) -> StateSpaceModel:
     """A model with random weights for standardised data.
 
@@ -89,11 +113,12 @@ def random_model(
         u_size: Number of control inputs.
         likelihood: In standardised units.
         key: Randomness of the weights.
+        known: Functions that the user knows.
     """
     architecture.check(y.shape[1])
     offset, linear = likelihood.offset(np.asarray(y)), architecture.emission in ("linear", "feedthrough")
     axes = _principal_axes(likelihood.link(np.asarray(y)) - offset, architecture.latent_dim) if linear else None
-    return _random_model(architecture, axes, offset, u_size, likelihood, key)
+    return _random_model(architecture, axes, offset, u_size, likelihood, key, known)
 
 
 @compiled
@@ -104,12 +129,16 @@ def _random_model(
     u_size: int,
     likelihood: Likelihood,
     key: PRNGKeyArray,
+    known: KnownParts,
 ) -> StateSpaceModel:
     keys, dtype = jr.split(key, 3), offset.dtype
     x = architecture.latent_dim
-    transition = transition_network((x + u_size, *architecture.hidden, x), architecture.activation, key=keys[0])
-    if architecture.residual:
-        transition = scale_output(transition, RESIDUAL_GAIN)
+    transition: Any = known.physics
+    if architecture.hidden is not None:
+        transition = transition_network((x + u_size, *architecture.hidden, x), architecture.activation, key=keys[0])
+        if architecture.residual or known.physics is not None:
+            transition = scale_output(transition, RESIDUAL_GAIN)
+        transition = transition if known.physics is None else Sum(known.physics, transition)
     noise: Any = jnp.full(x, INITIAL_PROCESS_VAR, dtype)
     if not isinstance(architecture.process_noise, str):
         sizes, uncertain = (x + u_size, *architecture.process_noise, x), architecture.weights != "point"
@@ -117,7 +146,8 @@ def _random_model(
     return StateSpaceModel(
         initial=Gaussian(offset if architecture.emission == "identity" else jnp.zeros(x, dtype), jnp.eye(x, dtype=dtype)),
         transition=transition,
-        emission=_emission(architecture, axes, offset, u_size if architecture.emission == "feedthrough" else 0, key=keys[2]),
+        emission=known.emission
+        or _emission(architecture, axes, offset, u_size if architecture.emission == "feedthrough" else 0, key=keys[2]),
         process_noise=noise,
         likelihood=likelihood,
         weights=architecture.weights,

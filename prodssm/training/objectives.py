@@ -17,13 +17,13 @@ from prodssm.methods.base import Method
 from prodssm.models.filtering import Recursion
 from prodssm.models.free_run import free_run
 from prodssm.models.state_space import StateSpaceModel
+from prodssm.networks.base import Function
 from prodssm.networks.layers import Linear
-from prodssm.networks.network import Network
 
 OBJECTIVES = ("evidence", "bound", "free_run")
 
 
-def log_hyper_prior(network: Network) -> Float[Array, ""]:
+def log_hyper_prior(network: Function) -> Float[Array, ""]:
     r"""$\frac12 \sum_i (\log v_i - m_i^2 - v_i)$ over uncertain weights: N(0, 1) on means, Gamma(3/2, 1/2) on variances.
 
     Up to a constant it is minus the Kullback-Leibler divergence of the weights from N(0, 1).

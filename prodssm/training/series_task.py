@@ -77,7 +77,11 @@ def train(
 def trainable(model: StateSpaceModel, *, initial: bool = True) -> Any:
     """Which leaves of a model are learned, as a tree of booleans; without `initial`, not its initial belief."""
     spec = jax.tree.map(eqx.is_inexact_array, model)
-    spec = eqx.tree_at(lambda m: m.likelihood, spec, model.likelihood.trainable())
+    spec = eqx.tree_at(
+        lambda m: (m.likelihood, m.transition), spec, (model.likelihood.trainable(), model.transition.trainable())
+    )
+    if model.emission is not None:
+        spec = eqx.tree_at(lambda m: m.emission, spec, model.emission.trainable())
     if not initial:
         spec = eqx.tree_at(lambda m: (m.initial_mean, m.initial_chol), spec, (False, False))
     return spec
