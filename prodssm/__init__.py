@@ -7,10 +7,10 @@ from prodssm import datasets as datasets
 from prodssm import evaluation as evaluation
 from prodssm._compilation import enable_compilation_cache as enable_compilation_cache
 from prodssm._compilation import keep_programs as keep_programs
+from prodssm.beliefs.channel import Channel as Channel
+from prodssm.beliefs.channel import compose as compose
 from prodssm.beliefs.gaussian import Belief as Belief
-from prodssm.beliefs.gaussian import Channel as Channel
 from prodssm.beliefs.gaussian import Gaussian as Gaussian
-from prodssm.beliefs.gaussian import compose as compose
 from prodssm.beliefs.joint import JointGaussian as JointGaussian
 from prodssm.beliefs.mixture import GaussianMixture as GaussianMixture
 from prodssm.beliefs.weights.dense import DenseWeights as DenseWeights

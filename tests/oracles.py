@@ -15,7 +15,7 @@ import numpy as np
 from scipy import special
 
 import prodssm as ps
-from prodssm.beliefs.gaussian import Link
+from prodssm.beliefs.channel import Link
 
 # ---------------------------------------------------------------- comparisons
 

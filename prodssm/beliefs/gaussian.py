@@ -1,4 +1,4 @@
-"""Gaussian beliefs and affine Gaussian channels: linear-Gaussian algebra that knows neither networks nor methods.
+"""Beliefs and their Gaussian member: linear-Gaussian algebra that knows neither networks nor methods.
 
 Around a belief every function is a channel, `f(x) = mean + slope (x - E[x]) + N(0, noise)`. Prediction, Bayes' rule, smoothing,
 composition and residual links need nothing else.
@@ -17,7 +17,8 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from prodssm._compilation import compiled
-from prodssm._validation import as_array, require_shape, require_variances
+from prodssm._validation import as_array, require_shape
+from prodssm.beliefs.channel import Channel, diagonal
 from prodssm.beliefs.linalg import cholesky, safe_sqrt, sandwich, solve_psd, symmetrise
 from prodssm.beliefs.observation import (
     Observation,
@@ -28,111 +29,11 @@ from prodssm.beliefs.observation import (
 )
 
 
-class Channel(eqx.Module):
-    r"""The affine Gaussian channel of a function around a belief: $f(x) = mean + slope\,(x - E[x]) + e$, $e \sim N(0, noise)$.
-
-    Under a belief that carries weights, `weight_slope (w - E[w])` is added.
-
-    Attributes:
-        mean: $E[f(x)]$.
-        slope: The expected Jacobian with respect to the state, output by input.
-        noise: Covariance of the residual of that regression; positive semi-definite.
-        weight_slope: The expected Jacobian with respect to carried weights, output by weight; `None` if none are carried.
-        affine: Whether the function is affine, so that the noise is zero by construction; see `Channel.of_affine`.
-
-    Example:
-        >>> channel = Channel(mean=[1.0], slope=[[2.0]], noise=[[0.5]])
-        >>> Gaussian([0.0], [[1.0]]).predict(channel).var.item()
-        4.5
-    """
-
-    mean: Float[Array, " y"] = eqx.field(converter=partial(as_array, "mean", ndim=1))
-    slope: Float[Array, "y x"] = eqx.field(converter=partial(as_array, "slope", ndim=2))
-    noise: Float[Array, "y y"] = eqx.field(converter=partial(as_array, "noise", ndim=2))
-    weight_slope: Float[Array, "y w"] | None = None
-    affine: bool = eqx.field(static=True, default=False)
-
-    @classmethod
-    def of_affine(cls, mean: Float[Array, " y"], slope: Float[Array, "y x"]) -> "Channel":
-        """The channel of an affine function, which has no noise."""
-        return cls(mean, slope, jnp.zeros((mean.size, mean.size), mean.dtype), affine=True)
-
-    def __check_init__(self):
-        n = self.mean.size
-        if self.slope.shape[0] != n:
-            raise ValueError(f"slope must have shape ({n}, inputs) to match mean, got {self.slope.shape}")
-        if self.noise.shape != (n, n):
-            raise ValueError(f"noise must have shape {(n, n)} to match mean, got {self.noise.shape}")
-
-    def plus(self, variances: Float[Array, " y"]) -> "Channel":
-        """The channel of `f(x) + N(0, diag(variances))`."""
-        extra = _diagonal(variances, self.mean)
-        return Channel(self.mean, self.slope, self.noise + extra, self.weight_slope)
-
-    def residual(self, mean: Float[Array, " y"], dt: Float[Array, ""] | float = 1.0) -> "Channel":
-        """The channel of `x + dt f(x)` around a state of this mean: the link adds the identity to the slope."""
-        n = self.mean.size
-        if self.slope.shape != (n, n):
-            raise ValueError(f"a residual link needs as many outputs as states, got a slope of shape {self.slope.shape}")
-        require_shape("mean", mean, (n,))
-        return self.beside(Link.residual(mean, dt))
-
-    def beside(self, link: "Link") -> "Channel":
-        """The channel of `link(x) + dt f(x)`."""
-        dt = link.dt
-        weight_slope = None if self.weight_slope is None else dt * self.weight_slope
-        return Channel(link.mean + dt * self.mean, link.slope + dt * self.slope, dt**2 * self.noise, weight_slope)
-
-
-class Link(eqx.Module):
-    """An affine map of the state to which `dt` times a network is added, around a belief: of a residual transition, x.
-
-    Attributes:
-        mean: The map at the mean of the belief.
-        slope: Its slope.
-        dt: What the network is multiplied by.
-    """
-
-    mean: Float[Array, " x"]
-    slope: Float[Array, "x x"]
-    dt: Float[Array, ""] | float
-
-    @classmethod
-    def residual(cls, mean: Float[Array, " x"], dt: Float[Array, ""] | float = 1.0) -> "Link":
-        """The identity."""
-        return cls(mean, jnp.eye(mean.size, dtype=mean.dtype), dt)
-
-
 def standard_deviations(cov: Float[Array | np.ndarray, "n x x"]) -> Float[Array | np.ndarray, "n x"]:
     """Standard deviations of many covariances; of NumPy's in NumPy, which compiles nothing for another number of them."""
     if isinstance(cov, np.ndarray):
         return np.sqrt(np.maximum(np.diagonal(cov, axis1=1, axis2=2), 0.0))
     return safe_sqrt(jnp.diagonal(cov, axis1=1, axis2=2))
-
-
-def _diagonal(variances: Any, mean: Array) -> Array:
-    """Checked variances, one per entry of the mean, as a diagonal matrix."""
-    variances = as_array("variances", variances, ndim=1).astype(mean.dtype)
-    require_shape("variances", variances, mean.shape)
-    require_variances("variances", variances)
-    return jnp.diag(variances)
-
-
-def compose(first: Channel, then: Channel) -> Channel:
-    """The channel of `then(first(x))`, where `then` was built around the belief that `first` predicts.
-
-    Example:
-        >>> half = Channel(mean=[0.5], slope=[[0.5]], noise=[[0.25]])
-        >>> compose(half, half).slope.item()
-        0.25
-    """
-    noise = sandwich(then.slope, first.noise) + then.noise
-    weight_slope = first.weight_slope
-    if weight_slope is not None:
-        weight_slope = then.slope @ weight_slope
-    if then.weight_slope is not None:
-        weight_slope = then.weight_slope if weight_slope is None else weight_slope + then.weight_slope
-    return Channel(then.mean, then.slope @ first.slope, noise, weight_slope)
 
 
 class Belief(eqx.Module):
@@ -296,7 +197,7 @@ class Gaussian(Belief):
 
     def plus(self, variances: Float[Array, " x"]) -> "Gaussian":
         """The belief about the vector plus independent noise of these variances."""
-        return Gaussian(self.mean, self.cov + _diagonal(variances, self.mean))
+        return Gaussian(self.mean, self.cov + diagonal(variances, self.mean))
 
     def condition(
         self, channel: Channel, y: Float[Array, " y"], variance: Float[Array, " y"] | None = None

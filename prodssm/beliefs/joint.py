@@ -6,7 +6,8 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from prodssm.beliefs.gaussian import Belief, Channel, Gaussian, require_input_size
+from prodssm.beliefs.channel import Channel
+from prodssm.beliefs.gaussian import Belief, Gaussian, require_input_size
 from prodssm.beliefs.linalg import fusion_barrier, rounding_error, sandwich, solve_psd, symmetrise
 from prodssm.beliefs.observation import Observation
 from prodssm.beliefs.weights.base import WeightBelief

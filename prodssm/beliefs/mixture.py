@@ -14,7 +14,8 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from prodssm.beliefs.gaussian import Belief, Channel, Gaussian
+from prodssm.beliefs.channel import Channel
+from prodssm.beliefs.gaussian import Belief, Gaussian
 from prodssm.beliefs.linalg import fusion_barrier, symmetrise
 from prodssm.beliefs.merging import clusters, merged
 from prodssm.beliefs.splitting import split

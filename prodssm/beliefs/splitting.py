@@ -13,7 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from prodssm.beliefs.gaussian import Channel, Gaussian
+from prodssm.beliefs.channel import Channel
+from prodssm.beliefs.gaussian import Gaussian
 from prodssm.beliefs.linalg import cholesky, eigh, sandwich, solve_lower, symmetrise
 
 COUNTS = np.array([1, 3, 5, 9, 15, 27, 45, 81])  # children along one direction

@@ -19,7 +19,8 @@ from prodssm._validation import (
     require_variances,
     values_of,
 )
-from prodssm.beliefs.gaussian import Belief, Channel, Link
+from prodssm.beliefs.channel import Channel, Link
+from prodssm.beliefs.gaussian import Belief
 from prodssm.beliefs.joint import JointGaussian
 from prodssm.beliefs.linalg import symmetrise
 from prodssm.networks.base import Function

@@ -17,7 +17,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from prodssm.beliefs.gaussian import Belief, Channel, Gaussian, Link
+from prodssm.beliefs.channel import Channel, Link
+from prodssm.beliefs.gaussian import Belief, Gaussian
 from prodssm.beliefs.linalg import cholesky, largest_eigenvalue_bound, solve_lower, symmetrise, unwhiten
 from prodssm.networks.base import Function
 

@@ -4,7 +4,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from prodssm.beliefs.gaussian import Belief, Channel
+from prodssm.beliefs.channel import Channel
+from prodssm.beliefs.gaussian import Belief
 from prodssm.methods.base import Method
 from prodssm.networks.base import Function
 

@@ -4,7 +4,8 @@ import equinox as eqx
 from jaxtyping import Array, Float
 
 from prodssm._validation import plain, require_integer
-from prodssm.beliefs.gaussian import Belief, Channel, Link
+from prodssm.beliefs.channel import Channel, Link
+from prodssm.beliefs.gaussian import Belief
 from prodssm.beliefs.mixture import GaussianMixture
 from prodssm.methods.base import Method
 from prodssm.methods.known import known_moments

@@ -16,7 +16,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from prodssm.beliefs.gaussian import Belief, Channel, Gaussian, Link
+from prodssm.beliefs.channel import Channel, Link
+from prodssm.beliefs.gaussian import Belief, Gaussian
 from prodssm.beliefs.joint import JointGaussian
 from prodssm.beliefs.linalg import fusion_barrier, sandwich, symmetrise
 from prodssm.beliefs.weights.base import Factors, WeightBelief, layer_slice

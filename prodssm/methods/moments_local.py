@@ -13,7 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from prodssm.beliefs.gaussian import Channel, Gaussian
+from prodssm.beliefs.channel import Channel
+from prodssm.beliefs.gaussian import Gaussian
 from prodssm.beliefs.linalg import cholesky, fusion_barrier, sandwich
 from prodssm.networks.activations import Activation
 from prodssm.networks.expansions import Expansion, is_certain

@@ -7,7 +7,8 @@ by the same recursions, without what each replica draws for itself.
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from prodssm.beliefs.gaussian import Channel, Gaussian, Link
+from prodssm.beliefs.channel import Channel, Link
+from prodssm.beliefs.gaussian import Gaussian
 from prodssm.beliefs.joint import JointGaussian
 from prodssm.beliefs.linalg import sandwich
 from prodssm.methods.moments import Moments

@@ -8,7 +8,8 @@ import jax.random as jr
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from prodssm._validation import plain, require_integer, require_key
-from prodssm.beliefs.gaussian import Belief, Channel
+from prodssm.beliefs.channel import Channel
+from prodssm.beliefs.gaussian import Belief
 from prodssm.beliefs.linalg import cholesky, solve_psd, symmetrise, unwhiten
 from prodssm.methods.base import Method
 from prodssm.networks.base import Function

@@ -8,7 +8,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from prodssm._validation import plain, require_number
-from prodssm.beliefs.gaussian import Belief, Channel
+from prodssm.beliefs.channel import Channel
+from prodssm.beliefs.gaussian import Belief
 from prodssm.beliefs.linalg import cholesky, safe_sqrt, symmetrise, unwhiten
 from prodssm.methods.base import Method
 from prodssm.networks.base import Function

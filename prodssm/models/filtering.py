@@ -17,7 +17,8 @@ from jaxtyping import Array, Bool, Float
 
 from prodssm._compilation import compiled, is_traced, scan
 from prodssm._validation import require_answer
-from prodssm.beliefs.gaussian import Belief, Channel, standard_deviations
+from prodssm.beliefs.channel import Channel
+from prodssm.beliefs.gaussian import Belief, standard_deviations
 from prodssm.data.layout import Layout
 from prodssm.data.series import Record, Series, Values, as_series, require_regular
 from prodssm.data.stamps import Stamps

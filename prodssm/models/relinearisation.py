@@ -13,7 +13,8 @@ from jaxtyping import Array, Float
 
 from prodssm._compilation import scan
 from prodssm._validation import require_integer, require_number
-from prodssm.beliefs.gaussian import Belief, Channel, Gaussian
+from prodssm.beliefs.channel import Channel
+from prodssm.beliefs.gaussian import Belief, Gaussian
 from prodssm.beliefs.linalg import safe_sqrt
 from prodssm.data.series import Record
 from prodssm.models.backward import Marginals, smooth_backward

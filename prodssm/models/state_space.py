@@ -16,7 +16,8 @@ from prodssm._validation import (
     require_integer,
     require_shape,
 )
-from prodssm.beliefs.gaussian import Belief, Channel, Gaussian, Link
+from prodssm.beliefs.channel import Channel, Link
+from prodssm.beliefs.gaussian import Belief, Gaussian
 from prodssm.beliefs.joint import JointGaussian
 from prodssm.beliefs.linalg import cholesky
 from prodssm.beliefs.weights.base import WeightBelief

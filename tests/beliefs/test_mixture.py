@@ -9,7 +9,8 @@ from oracles import array, close, random_cov
 from scipy.stats import norm
 
 from prodssm.beliefs import splitting
-from prodssm.beliefs.gaussian import Channel, Gaussian
+from prodssm.beliefs.channel import Channel
+from prodssm.beliefs.gaussian import Gaussian
 from prodssm.beliefs.mixture import GaussianMixture
 from prodssm.methods.moments import Moments
 from prodssm.networks.network import Network

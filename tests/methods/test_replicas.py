@@ -22,7 +22,7 @@ from oracles import (
 )
 
 import prodssm as ps
-from prodssm.beliefs.gaussian import Link
+from prodssm.beliefs.channel import Link
 from prodssm.methods.replicas import initial_replica_cov, output_replica_cov, propagate_replicas
 
 STATE = np.array([0.4, -0.7])

@@ -11,7 +11,8 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from prodssm._validation import require_probability
-from prodssm.beliefs.gaussian import Belief, Channel, Gaussian
+from prodssm.beliefs.channel import Channel
+from prodssm.beliefs.gaussian import Belief, Gaussian
 from prodssm.data.scaling import Standardiser
 from prodssm.models.likelihoods.quantiles import find_quantile
 

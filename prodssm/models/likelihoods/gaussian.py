@@ -11,7 +11,8 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from prodssm._validation import as_array, require_number, require_probability, require_variances, values_of
-from prodssm.beliefs.gaussian import Belief, Channel, Gaussian
+from prodssm.beliefs.channel import Channel
+from prodssm.beliefs.gaussian import Belief, Gaussian
 from prodssm.data.scaling import Standardiser
 from prodssm.models.likelihoods.base import Likelihood
 

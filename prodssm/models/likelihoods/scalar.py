@@ -11,7 +11,8 @@ from jaxtyping import Array, Float
 
 from prodssm._compilation import scan
 from prodssm._validation import as_array, require_shape, values_of
-from prodssm.beliefs.gaussian import Belief, Channel, Gaussian
+from prodssm.beliefs.channel import Channel
+from prodssm.beliefs.gaussian import Belief, Gaussian
 from prodssm.beliefs.linalg import symmetrise
 from prodssm.data.scaling import Standardiser
 from prodssm.models.likelihoods.base import Likelihood
