@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Float
-from scipy.special import ndtr, ndtri
 
 from prodssm._validation import require_probability
 
@@ -53,6 +52,8 @@ def mixture_quantile(
         >>> mixture_quantile(0.5, np.array([[[0.0]], [[0.1]], [[1e30]]]), np.ones((3, 1, 1))).round(1)
         array([[0.7]])
     """
+    from scipy.special import ndtr, ndtri  # slow to import
+
     require_probability(probability)
     each = mean + ndtri(probability) * std
     there = np.True_ if weights is None else weights[..., None] > 0
@@ -102,6 +103,8 @@ def _average(values: np.ndarray, weights: Weights) -> np.ndarray:
 
 def mean_abs(mean: np.ndarray, std: np.ndarray) -> np.ndarray:
     """E|x| of a Gaussian variable."""
+    from scipy.special import ndtr  # slow to import
+
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         z = np.where(std > 0, mean / std, np.copysign(np.inf, mean))
         return mean * (2 * ndtr(z) - 1) + std * np.exp(-(z**2) / 2) * np.sqrt(2 / np.pi)
