@@ -6,7 +6,7 @@ function that bends within the belief, states in several places. Before a move c
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
 import jax
@@ -40,6 +40,10 @@ class GaussianMixture(Belief):
     means: Float[Array, "k x"]
     covs: Float[Array, "k x x"]
     splits: int = eqx.field(static=True, default=1)
+
+    if TYPE_CHECKING:  # the abstract variables of Belief are no constructor arguments
+
+        def __init__(self, log_weights: Any, means: Any, covs: Any, splits: int = 1): ...
 
     @classmethod
     def of(cls, weights: Any, means: Any, covs: Any, splits: int = 1) -> "GaussianMixture":

@@ -91,7 +91,8 @@ class Calibration:
         factors = self.at(np.arange(1, len(prediction.mean) + 1))
         parts = partial(_scaled_parts, prediction, factors)
         if not isinstance(prediction, EnsemblePrediction):
-            components = None if prediction.components is None else prediction.components.scaled(factors)
+            mixture: Any = prediction.components  # of a Gaussian likelihood: others are not calibrated
+            components = None if mixture is None else mixture.scaled(factors)
             cov = _scaled(prediction.cov, factors)
             found = replace(prediction, cov=cov, components=components, calibrated=True, _decompose=parts)
         else:

@@ -122,7 +122,7 @@ def mix_stream_steps(members: Sequence[StreamStep], *, same_states: bool) -> Str
         each if each.components is not None else replace(each, mean=each.mean[None], cov=each.cov[None]) for each in members
     ]
     moments = (np.asarray(part, first.mean.dtype) for part in (mean, cov, *states))
-    return StreamStep(*moments, Components.pooled(rows))
+    return StreamStep(*moments, components=Components.pooled(rows))
 
 
 def stacked(arrays: Sequence[Any]) -> np.ndarray:

@@ -185,7 +185,7 @@ class FittedModel:
         moments, about = found
         require_answer("the stream", *moments, advice="the learned system is unstable; train it anew")
         about = jax.tree.map(lambda part: np.asarray(part)[None], about)
-        return stream, StreamStep(*moments, predictive(about, self.ssm.likelihood, self.scaling.y))
+        return stream, StreamStep(*moments, components=predictive(about, self.ssm.likelihood, self.scaling.y))
 
     def transform_future(self, u: Any, dt: Any) -> tuple[Any, Any]:
         """Future controls and time steps in standardised units."""

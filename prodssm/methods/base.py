@@ -41,6 +41,7 @@ class Method(eqx.Module):
 
     registry: ClassVar[dict[str, type["Method"]]] = {}
     forms_joint_cov: ClassVar[bool] = False  # whether the covariance of state and carried weights is written out
+    carries_weights: ClassVar[bool] = True  # whether it has a rule for beliefs joint with global weights
 
     def __init_subclass__(cls, **kwargs: Any):
         super().__init_subclass__(**kwargs)
@@ -85,10 +86,9 @@ class Method(eqx.Module):
         """The method with its randomness from this key; deterministic ones return themselves."""
         return self
 
-    @property
-    def carries_weights(self) -> bool:
-        """Whether it has a rule for beliefs joint with global weights."""
-        return True
+    def takes(self, weights: str) -> bool:
+        """Whether it has a rule for weights of this mode."""
+        return weights != "global" or self.carries_weights
 
     @property
     def random(self) -> bool:
@@ -162,7 +162,7 @@ def require_weight_mode(weights: Any, method: Method | None = None) -> None:
     """Raise unless weights is "local", "global" or "point", and the method, if given, has a rule for it."""
     if weights not in WEIGHTS:
         raise ValueError(f"weights must be one of {', '.join(WEIGHTS)}; got {weights!r}")
-    if weights == "global" and method is not None and not method.carries_weights:
+    if method is not None and not method.takes(weights):
         raise ValueError(
             f"{str(method).removesuffix('()')} has no rule for weights='global'; use method='moments', or weights='local'"
         )

@@ -49,10 +49,9 @@ class Moments(Method):
         """The belief itself, or in the first slot of a mixture."""
         return belief if self.components == 1 else GaussianMixture.single(belief.state, self.components, self.splits)
 
-    @property
-    def carries_weights(self) -> bool:
-        """Whether it is one Gaussian: components of a mixture do not share a belief about weights."""
-        return self.components == 1
+    def takes(self, weights: str) -> bool:
+        """All weights; global ones as one Gaussian, because components of a mixture do not share a belief about weights."""
+        return weights != "global" or self.components == 1
 
     def order_for(self, belief: Belief) -> int:
         """The truncation order around this belief."""

@@ -185,10 +185,10 @@ def predictive(about: Any, likelihood: Likelihood, scaling: Standardiser | None 
         likelihood: The likelihood of the model.
         scaling: Of the data; none for the units of the model.
     """
-    if about.mixture is None and about.output is None:
+    beliefs: Any = about.mixture if likelihood.gaussian else about.output
+    if beliefs is None:
         return None
-    beliefs = about.mixture if likelihood.gaussian else about.output
-    size = beliefs.means.shape[-1] if beliefs.mixture is not None else beliefs.mean.shape[-1]
+    size = beliefs.mean.shape[-1] if beliefs.mixture is None else beliefs.means.shape[-1]
     none = Standardiser.identity(size)
     scaling = none if scaling is None else scaling
     if likelihood.gaussian:

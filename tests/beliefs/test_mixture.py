@@ -194,6 +194,7 @@ def test_gradients_are_finite_also_with_empty_slots(x):
 
     def score(mean):
         belief = GaussianMixture.single(Gaussian(mean, jnp.eye(x, dtype=mean.dtype)), 4, 9)
+        log_evidence = jnp.zeros((), mean.dtype)
         for _ in range(2):
             belief = belief.moved(rule)[1]
             belief, log_evidence = belief.condition(
