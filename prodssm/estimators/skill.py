@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 import equinox as eqx
@@ -12,7 +13,7 @@ from prodssm.data.batching import LEAD
 from prodssm.data.folds import Block
 from prodssm.data.scaling import mean_and_scale
 from prodssm.data.series import Series, part_of
-from prodssm.data.splitting import Split
+from prodssm.data.splitting import without_blocks
 from prodssm.estimators.calibration import Calibration
 from prodssm.estimators.held_out import BlockForecast
 from prodssm.scoring.metrics import coverage, crps, nll, rmse
@@ -96,7 +97,7 @@ def measure_skill(
     period = evident_period(series)
     tables = {MODEL: list(forecasts)}
     for fold in sorted({each.fold for each in forecasts}):
-        seen = series if in_sample else Split.by_blocks(series, folds[fold]).training
+        seen = series if in_sample else without_blocks(series, folds[fold])
         for name, rule in simple_rules(seen, linear, feedthrough, period).items():
             for each in (one for one in forecasts if one.fold == fold):
                 tables.setdefault(name, []).append(_by_rule(rule, series, each, max(LEAD, period or 0)))
@@ -174,6 +175,7 @@ def _repeated_rule(series: list[Series], period: int) -> Rule:
     longest = max(len(each) for each in columns)
     outputs = columns[0].shape[1]
 
+    @cache  # the same for every block, and work in proportion to the length of the series
     def deviation(gap: int) -> Float[np.ndarray, " y"]:
         differences = [each[gap:] - each[:-gap] for each in columns if len(each) > gap]
         together = np.concatenate(differences) if differences else np.full((1, outputs), np.nan)

@@ -1,9 +1,10 @@
 """The command line, from files to files."""
 
 import json
+import os
+import re
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pytest
@@ -148,10 +149,15 @@ def test_an_interrupted_fit_keeps_its_model_and_says_so(data, tmp_path):
     words = [sys.executable, "-c", "from prodssm.cli.program import main; main()", "fit", data, "--output", "level"]
     words += ["--control", "pump", "--iterations", "1000000", "--model", "m.safetensors"]
     (tmp_path / "long.toml").write_text('[model]\nhidden = [5]\nemission = "identity"\nn_estimators = 1\n')
-    process = subprocess.Popen([*words, "--config", "long.toml"], stderr=subprocess.PIPE, text=True, cwd=tmp_path)
-    time.sleep(25)
+    process = subprocess.Popen([*words, "--config", "long.toml"], stderr=subprocess.PIPE, cwd=tmp_path)
+    assert process.stderr is not None
+    said = ""
+    while not re.search(r"[1-9]\d*/1000000", said):  # training has begun, however busy the machine is
+        part = os.read(process.stderr.fileno(), 4096)
+        assert part, said
+        said += part.decode(errors="replace")
     process.send_signal(2)
-    said = process.communicate(timeout=120)[1]
+    said += process.communicate(timeout=300)[1].decode()
     assert process.returncode == 130, said
     assert "Traceback" not in said
     assert ps.load(tmp_path / "m.safetensors").history_.interrupted

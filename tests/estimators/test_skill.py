@@ -119,3 +119,20 @@ def test_every_fit_has_skill_and_one_that_held_nothing_out_says_so():
     assert model.skill_.in_sample
     assert "data that it was trained on" in str(model.skill_)
     assert model.calibration_ is None
+
+
+def test_deviations_of_a_repeated_value_are_found_once_for_all_blocks(monkeypatch):
+    y = np.cumsum(np.random.default_rng(0).standard_normal((400, 1)), axis=0)
+    counted = []
+    original = np.isfinite
+
+    def counting(values):
+        counted.append(np.shape(values) == (399, 1))
+        return original(values)
+
+    rule = simple_rules([ps.Series(y)], 1, False, None)[LAST]
+    monkeypatch.setattr(np, "isfinite", counting)
+    found = [rule(ps.Series(y[begin : begin + 60]), 50)[1] for begin in range(0, 300, 30)]
+    assert sum(counted) == 1
+    steps = np.sqrt([((y[gap:] - y[:-gap]) ** 2).mean() for gap in range(1, 11)])
+    assert all(np.allclose(std[:, 0], steps, rtol=1e-5) for std in found)
