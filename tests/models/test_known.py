@@ -113,7 +113,7 @@ def test_a_sum_of_curved_functions_keeps_their_cross_covariance(network):
     apart = cov - np.asarray(channel.noise - alone[0].noise - alone[1].noise, float)
     error, without = (np.abs(np.cov(values.T) - found).max() for found in (cov, apart))
     assert error < 6 * np.abs(cov).max() * (2 / count) ** 0.5
-    assert error < 0.2 * without
+    assert error < 0.4 * without
 
 
 def test_noise_is_positive_semi_definite_where_the_parts_cancel():
