@@ -22,7 +22,7 @@ from prodssm.beliefs.gaussian import Belief, Gaussian
 from prodssm.beliefs.linalg import cholesky, largest_eigenvalue_bound, solve_lower, symmetrise, unwhiten
 from prodssm.networks.base import Function
 
-NODES = {1: 9, 2: 5, 3: 5}  # of the Gauss-Hermite rule along each axis, by number of states
+NODES = {1: 15, 2: 7, 3: 5}  # of the Gauss-Hermite rule along each axis, by number of states
 MOST_CORNERS = 8  # states up to which the corners of a cube are used
 
 
@@ -71,7 +71,7 @@ def by_points(function: Callable[[Array], Array], x: Gaussian) -> tuple[Channel,
 def rule(n: int) -> tuple[Float[np.ndarray, "p n"], Float[np.ndarray, " p"]]:
     """Points and positive weights for N(0, I) in n dimensions.
 
-    Up to three: a Gauss-Hermite product, exact for degree 9 in each coordinate (17 for one). Up to eight: points on the axes
+    Up to three: a Gauss-Hermite product, exact for degree 29, 13 or 9 in each coordinate. Up to eight: points on the axes
     and at the corners of a cube, exact for total degree 5 (Stroud 1971). Beyond: points on the axes, for total degree 3.
     """
     axes, ones = np.concatenate([np.eye(n), -np.eye(n)]), np.ones(2 * n)

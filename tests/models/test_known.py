@@ -95,11 +95,12 @@ def test_a_model_with_a_sum_with_zero_is_that_of_the_network(network, weights):
 
 
 def pendulum(x, u):
-    return jnp.stack([x[1], -jnp.sin(3 * x[0]) * (1 + x[1]) + u[0]])
+    return jnp.stack([x[1], -2 * jnp.sin(x[0]) * (1 + x[1]) + u[0]])
 
 
 def test_a_sum_of_curved_functions_keeps_their_cross_covariance(network):
-    belief, u, key = ps.Gaussian(*BELIEF), array([0.7]), jr.key(3)
+    # With certain weights one hidden layer has exact moments; with local ones its pre-activations are not Gaussian.
+    belief, u, key, network = ps.Gaussian(*BELIEF), array([0.7]), jr.key(3), network.at_mean()
     channel = ps.channel(ps.Sum(pendulum, network), belief, control=u)
     alone = [ps.channel(part, belief, control=u) for part in (ps.Known(pendulum, x_size=2, u_size=1), network)]
     assert close(channel.mean, alone[0].mean + alone[1].mean)
@@ -107,11 +108,12 @@ def test_a_sum_of_curved_functions_keeps_their_cross_covariance(network):
     assert np.linalg.eigvalsh(channel.noise).min() > 0
     count = 400_000
     x = belief.sample(key=key, shape=(count,))
-    drawn = jax.vmap(lambda x, k: pendulum(x, u) + network.sample_output(jnp.concatenate([x, u]), key=k))
-    values = np.asarray(drawn(x, jr.split(key, count)), float)
+    values = np.asarray(jax.vmap(lambda x: pendulum(x, u) + network(jnp.concatenate([x, u])))(x), float)
     cov = np.asarray(belief.predict(channel).cov, float)
-    # Without the cross terms the second variance is 6 % off.
-    assert np.allclose(np.cov(values.T), cov, rtol=0.02, atol=0.01)
+    apart = cov - np.asarray(channel.noise - alone[0].noise - alone[1].noise, float)
+    error, without = (np.abs(np.cov(values.T) - found).max() for found in (cov, apart))
+    assert error < 6 * np.abs(cov).max() * (2 / count) ** 0.5
+    assert error < 0.4 * without
 
 
 def test_noise_is_positive_semi_definite_where_the_parts_cancel():
