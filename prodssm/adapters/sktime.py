@@ -49,7 +49,7 @@ class ProDSSMForecaster(WrappedParameters, BaseForecaster):
         weights: "local", "global" or "point".
         residual: Learn x + f(x) instead of f(x).
         process_noise: "constant", or hidden sizes of a network.
-        emission: "identity", "linear", "feedthrough", or hidden sizes of a network.
+        emission: "identity", "linear", "feedthrough", hidden sizes of a network, or a known function.
         measurement_noise: Variance; None learns it.
         likelihood: The distribution of an observation given the emission's output; None is Gaussian.
         method: How channels are found, a name or a method.
@@ -58,6 +58,7 @@ class ProDSSMForecaster(WrappedParameters, BaseForecaster):
         checkpoint: How the names of the files begin that an interrupted fit resumes from.
         progress: Show a progress bar, and print choices and skill.
         random_state: Seed of all randomness.
+        physics: What is known of the transition, a function of (x, u).
 
     Attributes:
         model_: The trained `ProDSSM`.
@@ -98,12 +99,12 @@ class ProDSSMForecaster(WrappedParameters, BaseForecaster):
     def __init__(
         self,
         latent_dim: int | str | None = "auto",
-        hidden: Sequence[int] | str = "auto",
+        hidden: Sequence[int] | str | None = "auto",
         activation: Any = "auto",
         weights: str = "local",
         residual: bool | str = "auto",
         process_noise: str | Sequence[int] = "constant",
-        emission: str | Sequence[int] = "auto",
+        emission: Any = "auto",
         measurement_noise: Any = None,
         likelihood: Likelihood | None = None,
         method: str | Method = "moments",
@@ -112,13 +113,14 @@ class ProDSSMForecaster(WrappedParameters, BaseForecaster):
         checkpoint: str | os.PathLike[str] | None = None,
         progress: bool = False,
         random_state: Any = 0,
+        physics: Any = None,
     ):
         """Store the parameters as they are; `fit` checks them."""
         self.latent_dim, self.hidden, self.activation, self.weights = latent_dim, hidden, activation, weights
         self.residual, self.process_noise, self.emission = residual, process_noise, emission
         self.measurement_noise, self.likelihood = measurement_noise, likelihood
         self.method, self.recipe, self.n_estimators = method, recipe, n_estimators
-        self.checkpoint, self.progress, self.random_state = checkpoint, progress, random_state
+        self.checkpoint, self.progress, self.random_state, self.physics = checkpoint, progress, random_state, physics
         self._y = self._X = None  # where sktime keeps data if its configuration says so
         super().__init__()
 

@@ -14,7 +14,7 @@ from prodssm.data.scaling import DataScaling, Standardiser
 from prodssm.models.parts import checked_functions
 from prodssm.networks.base import Function
 from prodssm.networks.known import Known, Units, as_known, name_of
-from prodssm.training.initialisation import KNOWN, KnownParts
+from prodssm.training.initialisation import EMISSIONS, KNOWN, KnownParts, require_sizes
 
 AUTO = "auto"
 
@@ -39,6 +39,8 @@ def in_words(params: dict[str, Any]) -> dict[str, Any]:
 def require_known(params: dict[str, Any]) -> None:
     """Raise unless the parameters say what known functions need."""
     physics, emission = params["physics"], params["emission"]
+    if isinstance(emission, str) and emission == KNOWN:
+        require_sizes("emission", emission, EMISSIONS)
     if physics is None and params["hidden"] is None:
         raise ValueError("hidden must be 'auto' or sizes of hidden layers; None, no network, needs physics")
     if physics is not None and not callable(physics):

@@ -31,6 +31,7 @@ CLOUD_SCALE, CLOUD_SIZE = 3.0, 2000  # of the random points at which a network i
 REGRESSION_RIDGE = 0.1  # of the linear regression that a regressor starts from
 
 
+EMISSIONS = ("identity", "linear", "feedthrough")
 KNOWN = "known"  # the word for an emission that the user knows
 
 
@@ -71,9 +72,9 @@ class Architecture:
         for name, words in (
             ("hidden", ()),
             ("process_noise", ("constant",)),
-            ("emission", ("identity", "linear", "feedthrough", KNOWN)),
+            ("emission", EMISSIONS),
         ):
-            if name != "hidden" or self.hidden is not None:
+            if (name, getattr(self, name)) not in (("hidden", None), ("emission", KNOWN)):
                 require_sizes(name, getattr(self, name), words)
         if self.emission == "identity" and self.latent_dim != y_size:
             raise ValueError(

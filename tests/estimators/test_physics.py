@@ -85,6 +85,7 @@ def test_a_function_that_a_model_does_not_have_is_refused(tmp_path):
     [
         ({"physics": decay, "residual": "auto"}, ValueError, "residual must be given with physics"),
         ({"physics": 3.0}, TypeError, "physics must be a function"),
+        ({"physics": decay, "emission": "known"}, ValueError, "emission must be 'identity' or 'linear' or 'feedthrough'"),
         ({}, ValueError, "hidden must be 'auto' or sizes of hidden layers; None, no network, needs physics"),
         ({"physics": decay, "emission": lambda x, u: x}, ValueError, "latent_dim must be given with a known emission"),
         ({"physics": lambda x, u: x[:0]}, ValueError, "physics: <lambda> must return one vector"),
