@@ -84,10 +84,10 @@ def mix_beliefs(members: Sequence[Beliefs], *, same_states: bool) -> Beliefs:
     evidence = mixture_log_prob(stacked([each.log_evidence for each in members])).astype(dtype)
     outputs = partial(_mixed_outputs, members)
     if not same_states:
-        return Beliefs(first.mean, first.cov, evidence, first.weights, first.mixture, outputs)
+        return Beliefs(first.mean, first.cov, evidence, first.weights, outputs, mixture=first.mixture)
     moments = mixture_moments(*(stacked([getattr(each, part) for each in members]) for part in ("mean", "cov")))
     mean, cov = (part.astype(dtype) for part in moments)
-    return Beliefs(mean, cov, evidence, None, None, outputs)
+    return Beliefs(mean, cov, evidence, None, outputs)
 
 
 def _mixed_outputs(members: Sequence[Beliefs]) -> Outputs:

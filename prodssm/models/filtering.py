@@ -91,9 +91,9 @@ class Beliefs(eqx.Module):
     cov: Float[Values, "time x x"]
     log_evidence: Float[Values, " time"]
     weights: Any = None
-    mixture: Any = None
     _outputs: Callable[[], Outputs] | None = eqx.field(static=True, default=None, repr=False)
     origin: Origin = eqx.field(static=True, default=Origin(), repr=False)
+    mixture: Any = None
 
     @property
     def outputs(self) -> Outputs:
@@ -137,7 +137,7 @@ class Beliefs(eqx.Module):
         """The beliefs without padding, as arrays of NumPy."""
         parts = self.mean, self.cov, self.log_evidence, self.mixture
         mean, cov, log_evidence, mixture = jax.tree.map(lambda part: np.asarray(part)[:count], parts)
-        return Beliefs(mean, cov, log_evidence, self.weights, mixture)
+        return Beliefs(mean, cov, log_evidence, self.weights, mixture=mixture)
 
 
 class Recursion(eqx.Module):
