@@ -108,7 +108,7 @@ def test_smoothing_and_global_weights_are_refused(bent):
     model, y = bent
     with pytest.raises(ValueError, match="must carry one Gaussian to smooth, got components"):
         ps.smooth_states(model, y, FEW)
-    with pytest.raises(ValueError, match=r"Moments\(order=None, components=3, splits=5\) has no rule for weights='global'"):
+    with pytest.raises(ValueError, match=r"Moments\(components=3, splits=5\) has no rule for weights='global'"):
         ps.filter_states(model.with_weight_mode("global"), y, FEW)
     with pytest.raises(ValueError, match="components must be at least 1"):
         ps.Moments(components=0)
