@@ -5,8 +5,9 @@ they are not; their mixture is wider there. Models have latent coordinates of th
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import jax.random as jr
@@ -118,9 +119,7 @@ def mix_stream_steps(members: Sequence[StreamStep], *, same_states: bool) -> Str
     states: Any = (first.state_mean, first.state_cov)
     if same_states:
         states = (part[0] for part in mixture_moments(parts["state_mean"], parts["state_cov"]))
-    rows = [
-        each if each.components is not None else replace(each, mean=each.mean[None], cov=each.cov[None]) for each in members
-    ]
+    rows = [SimpleNamespace(mean=each.mean[None], cov=each.cov[None], components=each.components) for each in members]
     moments = (np.asarray(part, first.mean.dtype) for part in (mean, cov, *states))
     return StreamStep(*moments, components=Components.pooled(rows))
 

@@ -105,7 +105,14 @@ def test_deep_parameters_have_those_of_nested_objects(estimator):
     assert deep["method__order"] == 3
     assert deep["likelihood__variance"] is None
     nested = {f"recipe__{name}" for name in inspect.signature(ps.Recipe).parameters}
-    nested |= {"method__order", "likelihood__variance", "likelihood__floor", "likelihood__learned"}
+    nested |= {
+        "method__order",
+        "method__components",
+        "method__splits",
+        "likelihood__variance",
+        "likelihood__floor",
+        "likelihood__learned",
+    }
     assert set(deep) == set(shallow) | nested
 
 
@@ -178,7 +185,7 @@ def test_other_settings_of_a_likelihood_stay_as_they_were(likelihood, change):
     ("params", "said"),
     [
         ({"recipe__learning_speed": 1.0}, "recipe has no parameter 'learning_speed'; it has iterations"),
-        ({"method__samples": 16}, "method has no parameter 'samples'; it has order"),
+        ({"method__samples": 16}, "method has no parameter 'samples'; it has order, components, splits"),
         ({"likelihood__noise": 1.0}, "likelihood has no parameter 'noise'; it has variance"),
         ({"hidden__size": 3}, "'hidden' has no nested parameters; those that have are recipe, method, likelihood"),
         ({"nothing__size": 3}, "'nothing' has no nested parameters"),

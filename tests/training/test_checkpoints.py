@@ -60,7 +60,7 @@ def test_a_checkpoint_of_another_run_is_refused(training_problem, tmp_path):
 
 
 def test_the_identity_of_a_run_names_what_is_static(training_problem):
-    assert describe_method(ps.Moments(order=3)) == "Moments(order=3)"
+    assert describe_method(ps.Moments(order=3)) == "Moments(order=3, components=1, splits=27)"
     assert describe_method(ps.Sampled(50, jr.key(0))) == "Sampled(samples=50, draw=outputs)"
     words = describe_model(training_problem.model)
     assert words == (
