@@ -1,12 +1,9 @@
 """The training loop: chunks of compiled iterations, early stopping, checkpoints that resume bit by bit, progress, a history."""
 
 import os
-import signal
-import threading
 import time
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -17,13 +14,16 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import optax
+from jax.sharding import Mesh
 from jaxtyping import Array, PRNGKeyArray
 from tqdm.auto import tqdm
 
 from prodssm._compilation import compiled
 from prodssm.training.checkpoints import TrainingState, fingerprint, read_checkpoint, write_checkpoint
+from prodssm.training.devices import on_all, on_host, require_same, total
 from prodssm.training.history import History, StopReason
 from prodssm.training.recipe import Pace, Recipe
+from prodssm.training.signals import interrupts
 
 CHUNK = 25  # iterations; progress, validation and checkpoints come between two chunks
 LONGEST_CALL = 1.0  # seconds of a compiled call, if an iteration is not longer
@@ -73,6 +73,11 @@ class Task(eqx.Module):
         """How parameters are updated."""
         return self.pace.optimiser(self.recipe.schedule)
 
+    @property
+    def mesh(self) -> Mesh | None:
+        """The devices that share every batch; None for a single one."""
+        return None
+
     def compiled(self) -> "Task":
         """The task without settings that only the loop needs, or that are arrays: they would trigger recompilation."""
         return replace(self, recipe=self.recipe.compiled())  # type: ignore[type-var]
@@ -106,9 +111,11 @@ def maximise(
     assert limit is not None
     # By way of NumPy: weak types would trigger a second compilation after the first chunk.
     learned = jax.tree.map(lambda leaf: jnp.asarray(np.asarray(leaf)), learned)
+    progress = progress and jax.process_index() == 0
     worst, first = jnp.asarray(np.asarray(-np.inf, task.prior_weight.dtype)), jnp.asarray(np.zeros((), np.int32))
     state = TrainingState(learned, _initial_optimiser(task.compiled(), learned), learned, worst, first)
     history, identity = History(), fingerprint(state.learned, task.recipe, *task.identity, key)
+    require_same(identity)
     if checkpoint is not None and Path(checkpoint).exists():
         state, history = read_checkpoint(checkpoint, state, identity)
     clock = time.monotonic() - (history.seconds[-1] if history.seconds else 0.0)
@@ -116,7 +123,7 @@ def maximise(
     resumed = done
     bar = tqdm(total=limit, initial=done, disable=not progress, desc="training", unit="it") if shared is None else shared
     try:
-        with terminable():
+        with interrupts() as signals:
             while not _is_over(state, history, task):
                 length = (limit - done) % CHUNK or CHUNK  # a short chunk first, so that the last mean is over a whole one
                 after = done + length, length, slices
@@ -126,12 +133,13 @@ def maximise(
                 history.objective.append(float(objective))
                 history.validation += [float(value)] if task.validated else []
                 history.seconds.append(time.monotonic() - clock)
-                if checkpoint is not None:
+                if checkpoint is not None and jax.process_index() == 0:
                     write_checkpoint(checkpoint, state, history, identity)
                 if shared is not None and not shared.n:
                     shared.unpause()  # the first chunk is compilation, of which no more is to come
                 bar.set_postfix_str(_postfix(history), refresh=False)  # a delayed bar is not to be shown before its time
                 bar.update(length)
+                signals.raise_together()
     except KeyboardInterrupt:
         history.stop_reason = StopReason.INTERRUPTED
     finally:
@@ -139,7 +147,7 @@ def maximise(
             bar.close()
         else:
             _leave_out(shared, limit - done + resumed)
-    return state.best, history
+    return jax.tree.map(jnp.asarray, state.best), history
 
 
 def _leave_out(bar: tqdm, iterations: int) -> None:
@@ -157,11 +165,13 @@ class Slices:
     """How many iterations to run in one call, so that an interrupted call does not go on for long in its thread."""
 
     def __init__(self):
-        self.count = 1
+        # Several processes must not measure: they would disagree on how many iterations a call has.
+        self.count = 1 if jax.process_count() == 1 else CHUNK
 
     def measure(self, count: int, seconds: float) -> None:
         """Take in that `count` iterations took so long."""
-        self.count = max(1, int(count * LONGEST_CALL / max(seconds, 1e-6)))
+        if jax.process_count() == 1:
+            self.count = max(1, int(count * LONGEST_CALL / max(seconds, 1e-6)))
 
 
 def _run_chunk(
@@ -175,38 +185,33 @@ def _run_chunk(
     now = 0
     while now < length:
         end, begin = min(now + slices.count, length), time.monotonic()
-        carry = _iterate.interruptible(task, key, carry, np.asarray(now, np.int32), np.asarray(end, np.int32))
+        found = _iterate.interruptible(task, key, carry, np.asarray(now, np.int32), np.asarray(end, np.int32))
+        carry = on_host(found, task.mesh)
         slices.measure(end - now, time.monotonic() - begin)
         now = end
-    return _keep_best.interruptible(state, task, carry, np.asarray(done, np.int32), np.asarray(length, np.int32))
-
-
-@contextmanager
-def terminable() -> Iterator[None]:
-    """A context in which SIGTERM raises KeyboardInterrupt, unless the process handles it already."""
-    ours = threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
-    if ours:
-        signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        if ours:
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    found = _keep_best.interruptible(state, task, carry, np.asarray(done, np.int32), np.asarray(length, np.int32))
+    return on_host(found, task.mesh)
 
 
 @compiled
 def _iterate(task: Task, key: PRNGKeyArray, carry: Any, begin: Array, end: Array) -> Any:
     """Some iterations of a chunk in one compiled loop, so that small models do not wait for Python."""
+    return on_all(task.mesh, _iterations)(task, key, carry, begin, end)
+
+
+def _iterations(task: Task, key: PRNGKeyArray, carry: Any, begin: Array, end: Array) -> Any:
+    """The loop on one device, which has a share of every batch."""
     optimiser = task.optimiser()
 
     def body(n, carry):
-        learned, opt_state, mean, total = carry
-        value, grads = jax.value_and_grad(lambda p: -task.objective(p, jr.fold_in(key, n)))(learned)
+        learned, opt_state, mean, sum_so_far = carry
+        share = jax.value_and_grad(lambda p: -task.objective(p, jr.fold_in(key, n)))(learned)
+        value, grads = total(share, task.mesh)
         updates, opt_state = optimiser.update(grads, opt_state, learned)
         learned = eqx.apply_updates(learned, updates)
         if task.averaged:
             mean = jax.tree.map(lambda old, new: old + (new - old) / (n + 1).astype(new.dtype), mean, learned)
-        return learned, opt_state, mean, total - value
+        return learned, opt_state, mean, sum_so_far - value
 
     # The bounds are traced: another number of iterations is not compiled again.
     return jax.lax.fori_loop(begin, end, body, carry)
@@ -215,8 +220,13 @@ def _iterate(task: Task, key: PRNGKeyArray, carry: Any, begin: Array, end: Array
 @compiled
 def _keep_best(state: TrainingState, task: Task, carry: Any, done: Array, length: Array) -> tuple[TrainingState, Array, Array]:
     """The state after a chunk, with the best parameters so far; the mean objective and the score of the new ones."""
-    learned, opt_state, mean, total = carry
-    objective = total / length
+    return on_all(task.mesh, _best)(state, task, carry, done, length)
+
+
+def _best(state: TrainingState, task: Task, carry: Any, done: Array, length: Array) -> tuple[TrainingState, Array, Array]:
+    """The same, of one device that has a share of the validation data."""
+    learned, opt_state, mean, sum_of_chunk = carry
+    objective = sum_of_chunk / length
     kept, value = task.evaluate(mean if task.averaged else learned, objective, done)
     # The objective is that of the parameters before the last update, which may have made them NaN.
     finite = jnp.stack([~jnp.isnan(leaf).any() for leaf in jax.tree.leaves(kept)]).all()

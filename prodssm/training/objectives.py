@@ -5,6 +5,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 from jaxtyping import Array, Bool, Float, Int
 
 from prodssm._compilation import scan
@@ -19,6 +20,7 @@ from prodssm.models.free_run import free_run
 from prodssm.models.state_space import StateSpaceModel
 from prodssm.networks.base import Function
 from prodssm.networks.layers import Linear
+from prodssm.training.devices import total
 
 OBJECTIVES = ("evidence", "bound", "free_run")
 
@@ -32,11 +34,11 @@ def log_hyper_prior(network: Function) -> Float[Array, ""]:
 
 
 def _layer_hyper_prior(layer: Linear) -> Array:
-    total = jnp.zeros((), layer.weight.dtype)
+    found = jnp.zeros((), layer.weight.dtype)
     for mean, log_var in ((layer.weight, layer.weight_log_var), (layer.bias, layer.bias_log_var)):
         assert log_var is not None
-        total = total + 0.5 * (log_var - mean**2 - jnp.exp(log_var)).sum()
-    return total
+        found = found + 0.5 * (log_var - mean**2 - jnp.exp(log_var)).sum()
+    return found
 
 
 def model_hyper_prior(model: StateSpaceModel) -> Float[Array, ""]:
@@ -83,11 +85,11 @@ class Objective(NamedTuple):
         filtered = jax.tree.map(lambda leaf: leaf[starts], recursion.scan(record, keep_channels=True)[1][0])
         ahead = jax.vmap(lambda belief, t: self._scores_ahead(recursion, record, belief, t, longest))
         scores = ahead(filtered, jnp.asarray(starts))
-        total = jnp.zeros(length, record.y.dtype)
+        found = jnp.zeros(length, record.y.dtype)
         for h in self.horizons:
             reached = starts + h < length
-            total = total.at[starts[reached] + h].add(scores[reached, h - 1])
-        return total, self.forecast_counts(length)
+            found = found.at[starts[reached] + h].add(scores[reached, h - 1])
+        return found, self.forecast_counts(length)
 
     def known(self, length: int) -> int:
         """How many observations of a record a free run is conditioned on."""
@@ -150,6 +152,7 @@ def mean_log_score(
     given: Bool[Values, "batch time"] | None = None,
     *,
     method: Method,
+    mesh: Mesh | None = None,
 ) -> Float[Array, ""]:
     """The mean log score of a batch, per observed value.
 
@@ -160,12 +163,13 @@ def mean_log_score(
         scored: One where an observation is scored, else zero.
         given: Which observations are conditioned on; with it the score is that of the free run over the others.
         method: How channels are found.
+        mesh: Devices that have a share of the batch each; the sum of what they find is the mean log score.
     """
     recursion = Recursion(model, method)
     if given is not None:
         scores = jax.vmap(lambda record, known: recursion.scan(record, given=known)[1][2])(batch, given)
         values = (~jnp.isnan(batch.y)).sum(axis=-1, dtype=scored.dtype) * scored
-        return (scores * scored).sum() / jnp.maximum(values.sum(), 1.0)
+        return (scores * scored).sum() / jnp.maximum(total(values.sum(), mesh), 1.0)
     counts: list[np.ndarray] = []
 
     def log_scores(record: Record) -> Array:
@@ -175,7 +179,7 @@ def mean_log_score(
 
     scores = jax.vmap(log_scores)(batch)
     values = (~jnp.isnan(batch.y)).sum(axis=-1, dtype=scored.dtype) * scored * jnp.asarray(counts[0], scored.dtype)[None, :]
-    return (scores * scored).sum() / jnp.maximum(values.sum(), 1.0)
+    return (scores * scored).sum() / jnp.maximum(total(values.sum(), mesh), 1.0)
 
 
 def mean_squared_error(
@@ -185,10 +189,11 @@ def mean_squared_error(
     given: Bool[Values, "batch time"],
     *,
     method: Method,
+    mesh: Mesh | None = None,
 ) -> Float[Array, ""]:
     """The mean squared error of free runs over a batch, per observed value; arguments as for `mean_log_score`."""
     recursion = Recursion(model, method)
     mean = jax.vmap(lambda record, known: free_run(recursion, record, known)[0])(batch, jnp.asarray(given))
     seen = ~jnp.isnan(batch.y) & (jnp.asarray(scored)[:, :, None] > 0)
     square = jnp.where(seen, (jnp.where(seen, batch.y, 0.0) - mean) ** 2, 0.0)
-    return square.sum() / jnp.maximum(seen.sum(dtype=square.dtype), 1.0)
+    return square.sum() / jnp.maximum(total(seen.sum(dtype=square.dtype), mesh), 1.0)

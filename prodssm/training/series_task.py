@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
+from jax.sharding import Mesh
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from prodssm.data.batching import SeriesBatch
@@ -16,6 +17,7 @@ from prodssm.data.series import Series, Values
 from prodssm.methods.base import Method, find_method
 from prodssm.models.state_space import StateSpaceModel
 from prodssm.training.checkpoints import describe_method, describe_model
+from prodssm.training.devices import share_of, total, training_mesh
 from prodssm.training.history import History
 from prodssm.training.loop import Task, latest_score, maximise
 from prodssm.training.objectives import mean_log_score, mean_squared_error, model_hyper_prior
@@ -69,6 +71,7 @@ def train(
         pace=recipe.pace(data.record.y.dtype),
         stable=is_stable(model),
         full_batch=data.is_full_batch(recipe.batch_size, recipe.window_length) and not find_method(method).random,
+        mesh=training_mesh(recipe.batch_size or len(series)),
     )
     best, history = maximise(task, learned, key=key, checkpoint=checkpoint, progress=progress)
     return task.model(best), history
@@ -93,6 +96,7 @@ class SeriesTask(Task):
     Attributes:
         stable: Whether the linear part beside the network has to stay stable.
         full_batch: Whether every iteration sees all data deterministically, so that objectives can be compared.
+        mesh: Devices that share every batch; None for a single one.
     """
 
     fixed: Any
@@ -104,6 +108,7 @@ class SeriesTask(Task):
     pace: Pace
     stable: bool = eqx.field(static=True)
     full_batch: bool = eqx.field(static=True)
+    mesh: Mesh | None = eqx.field(static=True, default=None)
 
     def model(self, learned: Any) -> StateSpaceModel:
         """The model with these parameters."""
@@ -111,14 +116,16 @@ class SeriesTask(Task):
         return stabilised(model) if self.stable else model
 
     def objective(self, learned: Any, key: PRNGKeyArray) -> Float[Array, ""]:
-        """The objective of one batch, per observed value."""
+        """The objective of one batch, per observed value; on several devices this one's share of it."""
         model, recipe = self.model(learned), self.recipe
         draw_key, method_key = jr.split(key)
-        drawn = self.data.draw(draw_key, recipe.batch_size, recipe.window_length)
+        drawn, counts = share_of(self.data.draw(draw_key, recipe.batch_size, recipe.window_length), self.mesh)
         batch, scored = self.data.select(*drawn, recipe.window_length)
+        scored = scored if counts is None else scored * counts[:, None]
         method = self.method.seeded(method_key)
-        score = mean_log_score(recipe.training_objective, model, batch, scored, method=method)
-        return score + self.prior_weight * model_hyper_prior(model) / self.data.observed
+        score = mean_log_score(recipe.training_objective, model, batch, scored, method=method, mesh=self.mesh)
+        devices = 1 if self.mesh is None else self.mesh.size
+        return score + self.prior_weight * model_hyper_prior(model) / (self.data.observed * devices)
 
     def evaluate(self, learned: Any, objective: Array, done: Array) -> tuple[Any, Float[Array, ""]]:
         """The validation score, or the objective without validation data.
@@ -143,11 +150,13 @@ class SeriesTask(Task):
         """Mean log score of the validation data, or minus their mean squared error."""
         model, held_out = self.model(learned), self.validation
         assert held_out is not None
+        parts, counts = share_of((held_out.record, held_out.scored, held_out.given), self.mesh)
+        record, scored, given = parts
+        scored = scored if counts is None else scored * counts[:, None]
+        settings: dict[str, Any] = {"method": self.method, "mesh": self.mesh}
         if self.recipe.validation_score == "squared_error":
-            assert held_out.given is not None
-            return -mean_squared_error(model, held_out.record, held_out.scored, held_out.given, method=self.method)
-        objective = self.recipe.validation_objective
-        return mean_log_score(objective, model, held_out.record, held_out.scored, held_out.given, method=self.method)
+            return total(-mean_squared_error(model, record, scored, given, **settings), self.mesh)
+        return total(mean_log_score(self.recipe.validation_objective, model, record, scored, given, **settings), self.mesh)
 
     @property
     def validated(self) -> bool:
