@@ -46,6 +46,7 @@ from prodssm.networks.known import Sum as Sum
 from prodssm.networks.layers import Linear as Linear
 from prodssm.networks.network import Network as Network
 from prodssm.scoring import metrics as metrics
+from prodssm.training.devices import use_mesh as use_mesh
 from prodssm.training.history import StopReason as StopReason
 from prodssm.training.recipe import Recipe as Recipe
 from prodssm.training.series_task import train as train

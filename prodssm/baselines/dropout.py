@@ -27,9 +27,9 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, Key, PRNGKeyArray
-from tqdm.auto import tqdm
 
 from prodssm._compilation import compiled
+from prodssm._progress import Progress, shared
 from prodssm.baselines.standardised import StandardisedRegressor, hidden_units
 from prodssm.data.rows import Rows
 from prodssm.data.series import Values
@@ -184,7 +184,7 @@ class DropoutRegressor(StandardisedRegressor):
         x, y = self._standardise(x, y, least=5)
         held_out = round(VALIDATION * len(x))
         total = len(self.rates) * self._iterations(len(x) - held_out) + self._iterations(len(x))
-        with tqdm(total=total, disable=not self.progress, desc="training", unit="it") as bar:
+        with Progress("training", total, shown=self.progress) as bar:
             scores = np.stack([self._validate(x, y, held_out, rate, bar) for rate in self.rates])
             best, chosen = divmod(int(np.argmax(scores)), len(PRECISIONS))
             self.rate_, self._precision = self.rates[best], float(PRECISIONS[chosen])
@@ -198,13 +198,13 @@ class DropoutRegressor(StandardisedRegressor):
         return max(1, round(self.epochs * rows / self.batch))
 
     def _validate(
-        self, x: Float[np.ndarray, "n i"], y: Float[np.ndarray, "n 1"], held_out: int, rate: float, bar: tqdm
+        self, x: Float[np.ndarray, "n i"], y: Float[np.ndarray, "n 1"], held_out: int, rate: float, bar: Progress
     ) -> Float[np.ndarray, " k"]:
         """Mean log density of the last rows after training on the others, for each precision."""
         network, _ = self._train(Rows.padded(x, y, held_out), rate, FIRST_PRECISION, bar)
         return self._densities(network, x[-held_out:], y[-held_out:, 0], rate, PRECISIONS).mean(axis=0)
 
-    def _train(self, rows: Rows, rate: float, precision: float, bar: tqdm) -> tuple[Network, History]:
+    def _train(self, rows: Rows, rate: float, precision: float, bar: Progress) -> tuple[Network, History]:
         """A network trained on the training rows; all rates have the same start and minibatches."""
         iterations, hidden = self._iterations(int(rows.training)), self.hidden
         hidden = hidden_units(int(rows.training + rows.validation)) if hidden is None else hidden
@@ -213,7 +213,8 @@ class DropoutRegressor(StandardisedRegressor):
         start_key, key = jr.split(jr.key(self.random_state))
         network = Network.mlp((rows.x.shape[1], hidden, 1), "relu", uncertain=False, key=start_key)
         task = DropoutTask.of(rows, recipe, rate=rate, precision=precision, length_scale=self.length_scale)
-        network, history = maximise(task, network, key=key, shared=bar)
+        with shared(bar):
+            network, history = maximise(task, network, key=key)
         if history.interrupted:
             raise KeyboardInterrupt
         return network, history

@@ -29,6 +29,7 @@ from prodssm.cli.options import (
     Time,
     Weights,
 )
+from prodssm.cli.processes import is_first, joined, launched
 from prodssm.cli.settings import Config, DataSettings, estimator
 from prodssm.cli.shared import future_controls, listed, load_model, opened, read_for, say, selected, working, write_beliefs
 from prodssm.cli.show import facts_of_model, lines_of_data, lines_of_model, write_metrics
@@ -60,6 +61,7 @@ def root(
 
 @app.command()
 def fit(
+    context: typer.Context,
     data: Data,
     model: Annotated[Path | None, typer.Option(help="Where to write the model, a .safetensors file.")] = None,
     output: Output = None,
@@ -79,10 +81,17 @@ def fit(
     checkpoint: Annotated[Path | None, typer.Option(help="Resume an interrupted fit from files that begin like this.")] = None,
     metrics: Metrics = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be chosen, and train nothing.")] = False,
+    processes: Annotated[int, typer.Option(help="Train in so many processes on this machine.", min=1)] = 1,
+    distributed: Annotated[
+        bool, typer.Option("--distributed", help="This is one of the processes that SLURM, MPI or Kubernetes has started.")
+    ] = False,
     quiet: Quiet = False,
 ) -> None:
     """Learn a model from data."""
     flags = locals()
+    several = joined(distributed)
+    if processes > 1 and not several:
+        raise typer.Exit(launched(context.obj, processes))
     if model is None and not dry_run:
         raise ValueError("--model must say where to write the model, such as --model m.safetensors; or give --dry-run")
     for path, kinds in ((model, MODEL_FILE), (metrics, (".json",))):
@@ -94,13 +103,15 @@ def fit(
     for name, flag in (("weights", "weights"), ("n_estimators", "members"), ("random_state", "seed")):
         parts[name] = said.flags.get(flag) if parts[name] is None else parts[name]
     trained = {"iterations": said.flags.get("iterations") if iterations is None else iterations}
-    unfitted = estimator(said, parts, trained, progress=not quiet)
+    unfitted = estimator(said, parts, trained, progress=not quiet and (not several or is_first()))
     if dry_run:
         typer.echo(lines_of_data(listed(series)))
         typer.echo(str(unfitted.choose(series)))
         return
     assert model is not None
     fitted = unfitted.fit(series)
+    if several and not is_first():
+        return
     fitted.save(model)
     if metrics is not None:
         write_metrics(facts_of_model(fitted), metrics)

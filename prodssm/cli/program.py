@@ -28,7 +28,7 @@ def run(words: list[str]) -> int:
     except OSError:  # a cache is not worth an error
         pass
     try:
-        found = typer.main.get_command(app).main(args=words, prog_name="prodssm", standalone_mode=False)
+        found = typer.main.get_command(app).main(args=words, prog_name="prodssm", standalone_mode=False, obj=words)
         return found if isinstance(found, int) else 0
     except (KeyboardInterrupt, typer.Abort):
         errors.print("interrupted", markup=False)

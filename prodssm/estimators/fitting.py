@@ -9,6 +9,7 @@ import equinox as eqx
 import jax.random as jr
 import numpy as np
 
+from prodssm._jobs import run_jobs
 from prodssm.data.folds import Block
 from prodssm.data.layout import Layout
 from prodssm.data.scaling import DataScaling
@@ -54,6 +55,10 @@ class MemberFit:
     layout: Layout | None = None
     training_method: Method | None = None
     known: KnownParts = KnownParts()  # noqa: RUF009
+
+    def numbered(self, n: int) -> "MemberFit":
+        """How the n-th member is trained: its checkpoint has its number."""
+        return self if self.checkpoint is None or n == 0 else replace(self, checkpoint=f"{self.checkpoint}.{n}")
 
     def split(
         self, series: list[Series], validation_data: Any, seed: int, folds: Sequence[Sequence[Block]] = (), fold: int = 0
@@ -156,15 +161,18 @@ def fit_members(
         seeds: Of the models.
         held_out: The blocks that each holds out, if the user says nothing.
     """
-    members: list[FittedModel] = []
-    for n, seed in enumerate(seeds):
-        checkpoint = None if fit.checkpoint is None or n == 0 else f"{fit.checkpoint}.{n}"
-        chosen = fit if checkpoint is None else replace(fit, checkpoint=checkpoint)
-        ssm, history = chosen.run(chosen.split(series, validation_data, seed, held_out or (), n), seed)
-        method = fit.method.seeded(jr.key(seed))
-        members.append(FittedModel(ssm, fit.scaling, method, seed, history, fit.layout))
-        if history.interrupted:
-            break
+    calls = [(fit.numbered(n), series, validation_data, seed, held_out or (), n) for n, seed in enumerate(seeds)]
+    found: dict[int, FittedModel] = {}
+    try:
+        for n, (ssm, history) in run_jobs(_fitted, calls):
+            method = fit.method.seeded(jr.key(seeds[n]))
+            found[n] = FittedModel(ssm, fit.scaling, method, seeds[n], history, fit.layout)
+            if history.interrupted:
+                break
+    except KeyboardInterrupt:  # of the process that waits for workers
+        if not found:
+            raise
+    members = [found[n] for n in sorted(found)]
     finite = [each for each in members if not each.history.objective or np.isfinite(each.history.objective).any()]
     if not finite:
         raise FloatingPointError(
@@ -176,10 +184,18 @@ def fit_members(
         lost = f"{len(members) - len(finite)} of {len(members)}"
         warnings.warn(f"{lost} models never had a finite objective and were left out", UserWarning, stacklevel=3)
     complete = [each for each in finite if not each.history.interrupted]
-    if complete and members[-1].history.interrupted:
+    stopped = len(members) < len(seeds) or any(each.history.interrupted for each in members)
+    if complete and stopped:
         kept = f"{len(complete)} of {len(seeds)}"
         warnings.warn(f"interrupted: the {kept} models that are complete are kept", UserWarning, stacklevel=3)
     return tuple(complete or finite)
+
+
+def _fitted(
+    fit: MemberFit, series: list[Series], validation_data: Any, seed: int, held_out: Sequence[Sequence[Block]], n: int
+) -> tuple[StateSpaceModel, History]:
+    """One trained model."""
+    return fit.run(fit.split(series, validation_data, seed, held_out, n), seed)
 
 
 def train_members_further(
@@ -188,8 +204,7 @@ def train_members_further(
     """The members after more training, each from what it has learned; after an interruption the others stay as they are."""
     found: list[FittedModel] = []
     for n, member in enumerate(members):
-        checkpoint = None if fit.checkpoint is None or n == 0 else f"{fit.checkpoint}.{n}"
-        chosen = fit if checkpoint is None else replace(fit, checkpoint=checkpoint)
+        chosen = fit.numbered(n)
         ssm, history = chosen.run(chosen.split(series, validation_data, member.seed), member.seed, member.ssm)
         if history.objective and not np.isfinite(history.objective).any():
             raise FloatingPointError(

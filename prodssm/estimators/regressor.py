@@ -15,8 +15,9 @@ from jaxtyping import PRNGKeyArray
 from sklearn.base import RegressorMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
-from tqdm.auto import tqdm
 
+from prodssm._jobs import in_parallel, run_jobs
+from prodssm._progress import Progress, shared
 from prodssm._validation import plain, require_integer
 from prodssm.data.rows import Rows
 from prodssm.data.scaling import Standardiser
@@ -46,13 +47,6 @@ from prodssm.training.recipe import Recipe, Stage, stages
 from prodssm.training.regression_task import RegressionTask
 
 PATIENT_SECONDS = 10.0  # of a fit, before "auto" shows a progress bar
-
-
-class _InterruptedError(Exception):
-    """Training was interrupted by the user."""
-
-    def __init__(self, trial: Trial):
-        self.trial = trial
 
 
 class DeepStochasticRegressor(RowPredictions, RegressorMixin, NestedParameters):
@@ -153,30 +147,23 @@ class DeepStochasticRegressor(RowPredictions, RegressorMixin, NestedParameters):
         validation = validation_rows(len(x), recipe)
         weights = self._prior_weights(recipe, validation)
         first, *later = stages(self.weights, recipe)
-        bar = self._bar(first, later, len(weights))
-        tried: dict[float, list[list[Trial]]] = {weight: [] for weight in weights}  # member by member, stage by stage
+        tried: dict[float, dict[int, list[Trial]]] = {weight: {} for weight in weights}
         self.trials_: list[tuple[float, History]] = []
-        stopped = None
-        try:
-            for n in range(self.n_estimators):
-                rows, start = self._member(n, x, y, validation)
-                choosing = n < CHOOSING_MEMBERS and len(weights) > 1
-                for weight in weights if choosing else (best_prior_weight(tried),):
-                    tried[weight].append([self._run(start, rows, first, weight, bar, f".{n}.{weight}")])
-            for n, trials in enumerate(tried[best_prior_weight(tried)] if later else ()):
-                rows, _ = self._member(n, x, y, validation)
+        stopped, choosing = None, min(CHOOSING_MEMBERS, self.n_estimators) if len(weights) > 1 else 0
+        with self._bar(first, later, len(weights)) as bar:
+            try:
+                parts = x, y, validation, tried, bar
+                self._try(first, range(choosing), weights, *parts)
+                best = (best_prior_weight(tried),)
+                self._try(first, range(choosing, self.n_estimators), best, *parts)
                 for stage in later:
-                    before = trials[-1]
-                    suffix = f".{n}.{before.prior_weight}.fine_tune"
-                    trials.append(self._run(before.model, rows, stage, before.prior_weight, bar, suffix))
-        except _InterruptedError as interruption:
-            stopped = StopReason.INTERRUPTED
-            if not any(tried.values()):  # an incomplete member is better than none
-                tried[interruption.trial.prior_weight].append([interruption.trial])
-        finally:
-            bar.close()
+                    self._try(stage, range(self.n_estimators), best, *parts)
+            except KeyboardInterrupt:
+                if not any(tried.values()):
+                    raise
+                stopped = StopReason.INTERRUPTED
         self.prior_weight_ = best_prior_weight(tried)
-        members = tried[self.prior_weight_]
+        members = [trials for _, trials in sorted(tried[self.prior_weight_].items())]
         history = reduce(History.followed_by, (trial.history for trials in members for trial in trials))
         self.history_ = replace(history, stop_reason=stopped or history.stop_reason)
         self.n_iter_ = sum(self.history_.iterations[-1:])
@@ -247,14 +234,47 @@ class DeepStochasticRegressor(RowPredictions, RegressorMixin, NestedParameters):
         sizes = self.choices_.hidden, plain(self.noise_hidden)
         return regression_model(*sizes, self.choices_.activation, self.weights, likelihood, x, y, key=key)
 
-    def _bar(self, first: Stage, later: Sequence[Stage], candidates: int) -> tqdm:
+    def _bar(self, first: Stage, later: Sequence[Stage], candidates: int) -> Progress:
         """A progress bar over all runs, which knows how long the whole fit will take; shown late if `progress` is "auto"."""
         runs = self.n_estimators + (candidates - 1) * min(CHOOSING_MEMBERS, self.n_estimators)
         total = runs * (first[1].iterations or 0) + self.n_estimators * sum(recipe.iterations or 0 for _, recipe in later)
         delay = PATIENT_SECONDS if is_auto(self.progress) else 0.0
-        return tqdm(total=total, disable=not self.progress, delay=delay, desc="training", unit="it")
+        return Progress("training", total, shown=self.progress, delay=delay)
 
-    def _run(self, model: StateSpaceModel, rows: Rows, stage: Stage, weight: float, bar: tqdm, suffix: str) -> Trial:
+    def _try(
+        self,
+        stage: Stage,
+        members: Sequence[int],
+        weights: Sequence[float],
+        x: np.ndarray,
+        y: np.ndarray,
+        validation: int,
+        tried: dict[float, dict[int, list[Trial]]],
+        bar: Progress,
+    ) -> None:
+        """One stage of training for members with prior weights; KeyboardInterrupt once a run has been interrupted."""
+        elsewhere, found = in_parallel(), {}
+        before = [[tried[weight].get(n, [None])[-1] for weight in weights] for n in members]
+        calls = [(self, x, y, validation, n, stage, weights, last) for n, last in zip(members, before, strict=True)]
+        try:
+            with shared(None if elsewhere else bar):
+                for k, trials in run_jobs(_trials, calls):
+                    found[members[k]] = trials
+                    if elsewhere:
+                        done = sum(sum(trial.history.iterations[-1:]) for trial in trials)
+                        bar.update(done)
+                        bar.leave_out(len(weights) * (stage[1].iterations or 0) - done)
+                    if trials[-1].history.interrupted:
+                        raise KeyboardInterrupt
+        finally:
+            for n, trials in sorted(found.items()):
+                for trial in trials:
+                    self.trials_.append((trial.prior_weight, trial.history))
+                    # An incomplete member is better than none.
+                    if not trial.history.interrupted or not any(tried.values()):
+                        tried[trial.prior_weight].setdefault(n, []).append(trial)
+
+    def _run(self, model: StateSpaceModel, rows: Rows, stage: Stage, weight: float, suffix: str) -> Trial:
         """One stage of training with one prior weight."""
         mode, recipe = stage
         model = model.with_weight_mode(mode)
@@ -265,13 +285,9 @@ class DeepStochasticRegressor(RowPredictions, RegressorMixin, NestedParameters):
             parameters,
             key=self._key(1),
             checkpoint=None if self.checkpoint is None else f"{os.fspath(self.checkpoint)}{suffix}",
-            shared=bar,
+            progress=False,
         )
-        self.trials_.append((weight, history))
-        trial = Trial(weight, eqx.combine(best, model).with_weight_mode(self.weights), history)
-        if history.interrupted:
-            raise _InterruptedError(trial)
-        return trial
+        return Trial(weight, eqx.combine(best, model).with_weight_mode(self.weights), history)
 
     def _key(self, *purpose: int) -> PRNGKeyArray:
         """Randomness: 0 of the initial model of a member, 1 of training, 2 of predictions."""
@@ -289,3 +305,24 @@ class DeepStochasticRegressor(RowPredictions, RegressorMixin, NestedParameters):
 
         check_is_fitted(self)
         save_regressor(self, path)
+
+
+def _trials(
+    reg: DeepStochasticRegressor,
+    x: np.ndarray,
+    y: np.ndarray,
+    validation: int,
+    n: int,
+    stage: Stage,
+    weights: Sequence[float],
+    before: Sequence[Trial | None],
+) -> list[Trial]:
+    """One stage of training of the n-th member with each prior weight, from its start or from the stage before."""
+    rows, start = reg._member(n, x, y, validation)
+    found = []
+    for weight, last in zip(weights, before, strict=True):
+        suffix = f".{n}.{weight}" if last is None else f".{n}.{weight}.fine_tune"
+        found.append(reg._run(start if last is None else last.model, rows, stage, weight, suffix))
+        if found[-1].history.interrupted:
+            break
+    return found

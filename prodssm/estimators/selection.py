@@ -27,17 +27,23 @@ class Trial:
         return self.history.best_validation
 
 
-def best_prior_weight(tried: Mapping[float, Sequence[Sequence[Trial]]]) -> float:
+Tried = Mapping[float, Mapping[int, Sequence[Trial]]]
+"""By prior weight and number of the member: its trials, stage by stage."""
+
+
+def best_prior_weight(tried: Tried) -> float:
     """The prior weight with the best mean validation score over the choosing members.
 
-    Args:
-        tried: For each weight the members' trials, stage by stage. Validation rows differ between members, so only members
-            that all weights have in common are compared, unless an interruption came before a weight had any.
+    Validation rows differ between members, so only members that all weights have in common are compared, unless an interruption
+    came before a weight had any.
     """
-    shared = min([CHOOSING_MEMBERS, *(len(members) for members in tried.values() if members)])
+    some = [set(members) for members in tried.values() if members]
+    common = set.intersection(*some) if some else set()
+    compared = sorted(common)[:CHOOSING_MEMBERS]
 
     def score(weight: float) -> tuple[bool, float]:
-        found = [members[0].score for members in tried[weight][:shared]]
+        members = tried[weight]
+        found = [members[n][0].score for n in (compared or members) if n in members]
         return bool(found), float(np.mean(found)) if found else -np.inf
 
     return max(tried, key=score)

@@ -5,8 +5,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from tqdm.auto import tqdm
 
+from prodssm._jobs import run_jobs
+from prodssm._progress import Progress
 from prodssm._validation import require_integer, require_probability
 from prodssm.data.frames import from_frames, layout_of
 from prodssm.data.layout import Layout
@@ -143,7 +144,7 @@ def backtest(
     start: int | None = None,
     window: int | None = None,
     probability: float = 0.95,
-    n_jobs: int = 1,
+    n_jobs: int | None = None,
     progress: bool | None = None,
 ) -> Backtest:
     """Forecast from many past origins, and score what happened then.
@@ -159,7 +160,7 @@ def backtest(
         start: The first origin: number of observations before it; half of the shortest series if not given.
         window: How many observations before an origin the model is refitted to and conditioned on; all of them if not given.
         probability: Of the intervals.
-        n_jobs: Refits at a time, see joblib.
+        n_jobs: Refits at a time; as joblib is configured (`joblib.parallel_config`) if not given.
         progress: Show a progress bar; as the model does if not given.
 
     Example:
@@ -176,7 +177,7 @@ def backtest(
     ):
         require_integer(name, value, least=1)
     require_probability(probability)
-    if isinstance(n_jobs, bool) or not isinstance(n_jobs, int) or n_jobs == 0:
+    if n_jobs is not None and (isinstance(n_jobs, bool) or not isinstance(n_jobs, int) or n_jobs == 0):
         raise ValueError(f"n_jobs must be a number of processes, or -1 for all cores; got {n_jobs!r}")
     layout = model.layout_ if hasattr(model, "members_") else layout_of(data)
     series = as_series_list(from_frames(data, layout))
@@ -188,8 +189,8 @@ def backtest(
             f"data must have at least {start + horizon} observations, {start} before the first origin and {horizon} "
             f"after it; got {max(map(len, series))}"
         )
-    bar = tqdm(total=sum(map(len, origins)), desc="backtest", disable=not (model.progress if progress is None else progress))
-    with bar:
+    shown = model.progress if progress is None else progress
+    with Progress("backtest", sum(map(len, origins)), "origin", shown=shown) as bar:
         found = list(_forecasts(model, series, origins, horizon, start, window, refit, n_jobs, bar))
     return _collected(found, series, origins, horizon, probability, layout)
 
@@ -202,22 +203,21 @@ def _forecasts(
     start: int,
     window: int | None,
     refit: bool,
-    n_jobs: int,
+    n_jobs: int | None,
     bar: Any,
 ) -> Iterator[Any]:
     """Forecasts of all origins of all series, in their order."""
     if refit:
-        import joblib  # slow to import
-
         jobs = [
-            (part_of(each, 0 if window is None else max(0, n - window), n + horizon), horizon)
+            (model, part_of(each, 0 if window is None else max(0, n - window), n + horizon), horizon)
             for each, those in zip(series, origins, strict=True)
             for n in those
         ]
-        runs = joblib.Parallel(n_jobs=n_jobs, return_as="generator")(joblib.delayed(_refitted)(model, *job) for job in jobs)
-        for found in runs:
+        found: dict[int, Any] = {}
+        for number, forecast in run_jobs(_refitted, jobs, n_jobs):
+            found[number] = forecast
             bar.update()
-            yield found
+        yield from (found[number] for number in range(len(jobs)))
         return
     if not hasattr(model, "members_"):
         model = _fresh(model).fit([part_of(each, 0, start) for each in series if len(each) >= start])

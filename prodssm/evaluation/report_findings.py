@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from tqdm.auto import tqdm
 
+from prodssm._progress import Progress
 from prodssm.data.series import Series
 from prodssm.estimators.results import Decomposition, Prediction
 from prodssm.evaluation.report_measures import (
@@ -98,7 +98,7 @@ def find(model: Any, series: Sequence[Series]) -> Findings:
     """All findings, with a progress bar if the model shows any."""
     begins, shown = origins(series), list(range(min(len(series), MOST_SERIES)))
     total = sum(map(len, begins)) + 3 * len(shown) + 2
-    with tqdm(total=total, desc="report", unit="answer", disable=not model.progress) as bar:
+    with Progress("report", total, "answer", shown=model.progress) as bar:
         drawn = [series[n] for n in shown]
         filtered, smoothed = (_beliefs(function, drawn, bar) for function in (model.filter, model.smooth))
         ahead = None if series[0].u is not None else _ahead(model, drawn, bar)
@@ -109,7 +109,7 @@ def find(model: Any, series: Sequence[Series]) -> Findings:
         parts = variance_parts(forecasts) if forecasts else None
         bar.update()
         transition = _transition(model, smoothed if isinstance(smoothed, list) else filtered, series)
-        bar.update(total - bar.n)
+        bar.update(total - bar.done)
     return Findings(
         model,
         series,
@@ -141,7 +141,7 @@ def _names(model: Any, series: Sequence[Series]) -> Names:
     return Names(names, outputs, controls, states, time)
 
 
-def _beliefs(function: Any, series: Sequence[Series], bar: tqdm) -> list[Beliefs] | str:
+def _beliefs(function: Any, series: Sequence[Series], bar: Progress) -> list[Beliefs] | str:
     found = []
     for each in series:
         try:
@@ -152,7 +152,7 @@ def _beliefs(function: Any, series: Sequence[Series], bar: tqdm) -> list[Beliefs
     return found
 
 
-def _ahead(model: Any, series: Sequence[Series], bar: tqdm) -> list[Prediction] | None:
+def _ahead(model: Any, series: Sequence[Series], bar: Progress) -> list[Prediction] | None:
     """Forecasts beyond the end of each series; None if one of them overflows."""
     found = []
     for each in series:

@@ -24,7 +24,7 @@ _chosen: ContextVar[Mesh | None] = ContextVar("mesh", default=None)
 
 
 @contextmanager
-def use_mesh(mesh: Mesh) -> Iterator[Mesh]:
+def use_mesh(mesh: Any) -> Iterator[Mesh]:
     """A context in which training uses the devices of a mesh; by default it uses all devices of all processes.
 
     Args:

@@ -16,9 +16,9 @@ import numpy as np
 import optax
 from jax.sharding import Mesh
 from jaxtyping import Array, PRNGKeyArray
-from tqdm.auto import tqdm
 
 from prodssm._compilation import compiled
+from prodssm._progress import Progress, shared_progress
 from prodssm.training.checkpoints import TrainingState, fingerprint, read_checkpoint, write_checkpoint
 from prodssm.training.devices import on_all, on_host, require_same, total
 from prodssm.training.history import History, StopReason
@@ -95,7 +95,6 @@ def maximise(
     key: PRNGKeyArray,
     checkpoint: str | os.PathLike[str] | None = None,
     progress: bool = True,
-    shared: tqdm | None = None,
 ) -> tuple[Any, History]:
     """Run the loop: the best parameters seen, and the history. Ctrl-C or SIGTERM ends it at once and keeps the best so far.
 
@@ -104,8 +103,7 @@ def maximise(
         learned: Initial parameters.
         key: Randomness; a function of key and iteration, so that a resumed run continues to the same bits.
         checkpoint: A file that an interrupted run resumes from.
-        progress: Show a progress bar.
-        shared: The bar of several runs, so that its remaining time is that of all; it takes the place of one of its own.
+        progress: Show a progress bar, unless the run counts on that of several (`prodssm._progress.shared`).
     """
     limit = task.recipe.iterations
     assert limit is not None
@@ -121,7 +119,8 @@ def maximise(
     clock = time.monotonic() - (history.seconds[-1] if history.seconds else 0.0)
     done, slices = sum(history.iterations[-1:]), Slices()
     resumed = done
-    bar = tqdm(total=limit, initial=done, disable=not progress, desc="training", unit="it") if shared is None else shared
+    shared = shared_progress()
+    bar = Progress("training", limit, shown=progress, initial=done) if shared is None else shared
     try:
         with interrupts() as signals:
             while not _is_over(state, history, task):
@@ -135,10 +134,7 @@ def maximise(
                 history.seconds.append(time.monotonic() - clock)
                 if checkpoint is not None and jax.process_index() == 0:
                     write_checkpoint(checkpoint, state, history, identity)
-                if shared is not None and not shared.n:
-                    shared.unpause()  # the first chunk is compilation, of which no more is to come
-                bar.set_postfix_str(_postfix(history), refresh=False)  # a delayed bar is not to be shown before its time
-                bar.update(length)
+                bar.update(length, _note(history))
                 signals.raise_together()
     except KeyboardInterrupt:
         history.stop_reason = StopReason.INTERRUPTED
@@ -146,13 +142,8 @@ def maximise(
         if shared is None:
             bar.close()
         else:
-            _leave_out(shared, limit - done + resumed)
+            shared.leave_out(limit - done + resumed)
     return jax.tree.map(jnp.asarray, state.best), history
-
-
-def _leave_out(bar: tqdm, iterations: int) -> None:
-    """Take iterations that early stopping or a checkpoint saves from the total of a bar."""
-    bar.total = (bar.total or 0) - iterations
 
 
 @compiled
@@ -253,6 +244,6 @@ def _is_over(state: TrainingState, history: History, task: Task) -> bool:
     return history.iterations[-1] >= limit
 
 
-def _postfix(history: History) -> str:
+def _note(history: History) -> str:
     validation = f", validation {history.validation[-1]:.4f}" if history.validation else ""
     return f"log likelihood {history.objective[-1]:.4f}{validation} per value"

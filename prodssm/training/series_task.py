@@ -71,7 +71,7 @@ def train(
         pace=recipe.pace(data.record.y.dtype),
         stable=is_stable(model),
         full_batch=data.is_full_batch(recipe.batch_size, recipe.window_length) and not find_method(method).random,
-        mesh=training_mesh(recipe.batch_size or len(series)),
+        devices=training_mesh(recipe.batch_size or len(series)),
     )
     best, history = maximise(task, learned, key=key, checkpoint=checkpoint, progress=progress)
     return task.model(best), history
@@ -96,7 +96,7 @@ class SeriesTask(Task):
     Attributes:
         stable: Whether the linear part beside the network has to stay stable.
         full_batch: Whether every iteration sees all data deterministically, so that objectives can be compared.
-        mesh: Devices that share every batch; None for a single one.
+        devices: Those that share every batch; None for a single one.
     """
 
     fixed: Any
@@ -108,7 +108,7 @@ class SeriesTask(Task):
     pace: Pace
     stable: bool = eqx.field(static=True)
     full_batch: bool = eqx.field(static=True)
-    mesh: Mesh | None = eqx.field(static=True, default=None)
+    devices: Mesh | None = eqx.field(static=True, default=None)
 
     def model(self, learned: Any) -> StateSpaceModel:
         """The model with these parameters."""
@@ -119,13 +119,13 @@ class SeriesTask(Task):
         """The objective of one batch, per observed value; on several devices this one's share of it."""
         model, recipe = self.model(learned), self.recipe
         draw_key, method_key = jr.split(key)
-        drawn, counts = share_of(self.data.draw(draw_key, recipe.batch_size, recipe.window_length), self.mesh)
-        batch, scored = self.data.select(*drawn, recipe.window_length)
+        (members, starts), counts = share_of(self.data.draw(draw_key, recipe.batch_size, recipe.window_length), self.mesh)
+        batch, scored = self.data.select(members, starts, recipe.window_length)
         scored = scored if counts is None else scored * counts[:, None]
         method = self.method.seeded(method_key)
         score = mean_log_score(recipe.training_objective, model, batch, scored, method=method, mesh=self.mesh)
-        devices = 1 if self.mesh is None else self.mesh.size
-        return score + self.prior_weight * model_hyper_prior(model) / (self.data.observed * devices)
+        count = 1 if self.mesh is None else self.mesh.size
+        return score + self.prior_weight * model_hyper_prior(model) / (self.data.observed * count)
 
     def evaluate(self, learned: Any, objective: Array, done: Array) -> tuple[Any, Float[Array, ""]]:
         """The validation score, or the objective without validation data.
@@ -157,6 +157,11 @@ class SeriesTask(Task):
         if self.recipe.validation_score == "squared_error":
             return total(-mean_squared_error(model, record, scored, given, **settings), self.mesh)
         return total(mean_log_score(self.recipe.validation_objective, model, record, scored, given, **settings), self.mesh)
+
+    @property
+    def mesh(self) -> Mesh | None:
+        """The devices that share every batch."""
+        return self.devices
 
     @property
     def validated(self) -> bool:

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from oracles import SampleMoments, array, assert_cov_matches, assert_mean_matches, close
 from scipy import integrate, special, stats
-from tqdm.auto import tqdm
 
+from prodssm._progress import Progress
 from prodssm.baselines.dropout import (
     PRECISIONS,
     DropoutRegressor,
@@ -107,7 +107,7 @@ def test_the_density_of_a_far_target_does_not_underflow():
 
 def scores_in_numpy(model, x, y, held_out, rate):
     """Mean log density of the last rows for each precision, from passes of a network that was trained on the others."""
-    with tqdm(total=1, disable=True) as bar:
+    with Progress("training", 1, shown=False) as bar:
         network, _ = model._train(Rows.padded(x, y, held_out), rate, 10.0, bar)
     passes = [
         [draw_output(network, array(row), array(rate), key=key)[0].item() for row in x[-held_out:]]

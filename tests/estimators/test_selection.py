@@ -78,11 +78,14 @@ def test_prior_weights_are_compared_on_validation_rows_that_they_have_in_common(
         return [Trial(weight, model, History([25], [0.0], [score], [1.0]))]
 
     # Ctrl-C came while the second member tried 0.3: its rows, which are hard, must not count against 0.1.
-    tried = {0.1: [trial(0.1, 2.0), trial(0.1, -9.0)], 0.3: [trial(0.3, 1.0)], 1.0: [trial(1.0, 0.0)]}
+    tried = {0.1: {0: trial(0.1, 2.0), 1: trial(0.1, -9.0)}, 0.3: {0: trial(0.3, 1.0)}, 1.0: {0: trial(1.0, 0.0)}}
     assert best_prior_weight(tried) == 0.1
-    assert best_prior_weight(tried | {0.3: [trial(0.3, 1.0), trial(0.3, 1.0)], 1.0: 2 * [trial(1.0, 0.0)]}) == 0.3
+    both = {0: trial(0.3, 1.0), 1: trial(0.3, 1.0)}, {0: trial(1.0, 0.0), 1: trial(1.0, 0.0)}
+    assert best_prior_weight(tried | {0.3: both[0], 1.0: both[1]}) == 0.3
+    # Workers may have tried them in any order.
+    assert best_prior_weight({0.1: {1: trial(0.1, -9.0)}, 0.3: {0: trial(0.3, 1.0), 1: trial(0.3, -8.0)}}) == 0.3
     # One that diverged is better than one that was not tried.
-    assert best_prior_weight({0.1: [], 0.3: [trial(0.3, np.nan)]}) == 0.3
+    assert best_prior_weight({0.1: {}, 0.3: {0: trial(0.3, np.nan)}}) == 0.3
 
 
 def test_the_history_of_members_that_choose_and_members_that_do_not_stays_aligned():
