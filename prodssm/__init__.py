@@ -17,6 +17,7 @@ from prodssm.beliefs.weights.dense import DenseWeights as DenseWeights
 from prodssm.beliefs.weights.diagonal import DiagonalWeights as DiagonalWeights
 from prodssm.beliefs.weights.low_rank import LowRankWeights as LowRankWeights
 from prodssm.data import frames as frames
+from prodssm.data.long import LongSeries as LongSeries
 from prodssm.data.series import Series as Series
 from prodssm.evaluation import plots as plots
 from prodssm.methods.base import Method as Method

@@ -3,6 +3,7 @@
 `with joblib.parallel_config("loky", n_jobs=4)`, `("dask")` or `("ray")` around a fit or a backtest is all that a user changes.
 """
 
+import pickle
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
@@ -38,7 +39,8 @@ def run_jobs(function: Callable[..., Any], calls: Sequence[tuple], n_jobs: int |
 
     left = dict(enumerate(calls))
     for attempt in range(1, ATTEMPTS + 1):
-        jobs = [joblib.delayed(_answer)(function, number, call, _precise()) for number, call in left.items()]
+        # As bytes: the worker sets its precision before it makes arrays of them. One by one, because each may hold all data.
+        jobs = (joblib.delayed(_answer)(number, _pickled((function, call)), _precise()) for number, call in list(left.items()))
         answers: Any = joblib.Parallel(n_jobs=n_jobs, return_as="generator_unordered")  # type: ignore[arg-type]
         try:
             for number, answer in answers(jobs):
@@ -50,10 +52,20 @@ def run_jobs(function: Callable[..., Any], calls: Sequence[tuple], n_jobs: int |
                 raise
 
 
-def _answer(function: Callable[..., Any], number: int, call: tuple, precise: bool) -> tuple[int, Any]:
-    """The answer of a call in the precision of the process that asks for it, whatever that of the worker is."""
+def _answer(number: int, call: bytes, precise: bool) -> tuple[int, Any]:
+    """The answer of a pickled call in the precision of the process that asks for it, whatever that of the worker is."""
     with _precision(precise):
-        return number, function(*call)
+        function, arguments = pickle.loads(call)
+        return number, function(*arguments)
+
+
+def _pickled(value: Any) -> bytes:
+    """Bytes of anything, functions of a notebook included."""
+    try:
+        import cloudpickle
+    except ImportError:  # older versions of joblib bring their own
+        from joblib.externals import cloudpickle  # type: ignore[no-redef, attr-defined]
+    return cloudpickle.dumps(value)
 
 
 @contextmanager

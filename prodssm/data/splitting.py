@@ -15,10 +15,11 @@ MIN_WHOLE_SERIES = 5  # number of series from which on validation data are whole
 
 
 class Split(NamedTuple):
-    """Training series, and the validation data, if any, with a mask of the observations to score."""
+    """Training series, the validation data, if any, with a mask of the observations to score, and blocks that are held out."""
 
     training: list[Series]
     validation: SeriesBatch | None
+    held_out: Sequence[Block] = ()
 
     @classmethod
     def by_fraction(cls, series: list[Series], fraction: Any, seed: Any) -> "Split":
@@ -46,7 +47,7 @@ class Split(NamedTuple):
     def by_slice(cls, series: list[Series], steps: slice) -> "Split":
         """Hold out the same time steps of each series; in the training data their observations are missing values."""
         begin, end = zip(*(_bounds(steps, len(each)) for each in series), strict=True)
-        training = [_without(each, [(first, last)]) for each, first, last in zip(series, begin, end, strict=True)]
+        training = [with_gaps(each, [(first, last)]) for each, first, last in zip(series, begin, end, strict=True)]
         return cls(training, SeriesBatch.stack(series, begin, end))
 
     @classmethod
@@ -58,7 +59,7 @@ class Split(NamedTuple):
             blocks: What is held out.
             among: All sets of blocks that are held out in turn.
         """
-        return cls(without_blocks(series, blocks), SeriesBatch.of_blocks(series, blocks, among))
+        return cls(without_blocks(series, blocks), SeriesBatch.of_blocks(series, blocks, among), blocks)
 
     @classmethod
     def by_series(cls, series: list[Series], validation_series: list[Series]) -> "Split":
@@ -71,10 +72,10 @@ def without_blocks(series: Sequence[Series], blocks: Sequence[Block]) -> list[Se
     spans: dict[int, list[tuple[int, int]]] = {}
     for n, begin, end in blocks:
         spans.setdefault(n, []).append((begin, end))
-    return [_without(each, spans[n]) if n in spans else each for n, each in enumerate(series)]
+    return [with_gaps(each, spans[n]) if n in spans else each for n, each in enumerate(series)]
 
 
-def _without(series: Series, spans: Sequence[tuple[int, int]]) -> Series:
+def with_gaps(series: Series, spans: Sequence[tuple[int, int]]) -> Series:
     """Mark the observations from the first to the last time step (exclusive) of each span as missing."""
     y = np.array(series.y)  # one copy: a long series has blocks in proportion to its length
     for begin, end in spans:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
@@ -23,8 +24,8 @@ from prodssm.methods.base import Method
 from prodssm.methods.moments import Moments
 from prodssm.models.components import predictive
 from prodssm.models.decomposition import decompose
-from prodssm.models.filtering import Beliefs, Outputs, Recursion
-from prodssm.models.forecasting import Forecast, forecast, future_inputs, observed, one_step_ahead
+from prodssm.models.filtering import Beliefs, Outputs, Recursion, checked_input, filter_chunk
+from prodssm.models.forecasting import Forecast, forecast, forecast_with, future_inputs, observed, one_step_ahead
 from prodssm.models.panels import forecast_origins, forecast_panel
 from prodssm.models.simulation import sample_futures, simulate
 from prodssm.models.state_space import StateSpaceModel
@@ -43,6 +44,7 @@ class FittedModel:
         seed: Seed of all randomness.
         history: What training recorded.
         layout: The columns of the data frame that it was fitted to, if it was one.
+        reached: The belief behind the part of a long series that was read before, and how many time steps that has.
     """
 
     ssm: StateSpaceModel
@@ -51,11 +53,23 @@ class FittedModel:
     seed: int
     history: History = field(default_factory=History, repr=False)
     layout: Layout | None = None
+    reached: tuple[Belief, Any] | None = None
 
     @cached_property
     def recursion(self) -> Recursion:
         """The model with its method; made once, because a stream asks for it at every step."""
-        return Recursion(self.ssm, self.method)
+        return Recursion(self.ssm, self.method, *(self.reached or ()))
+
+    def begun(self) -> "FittedModel":
+        """The model before a long series that is read in chunks."""
+        return replace(self, reached=(_initial_belief(self.recursion), np.asarray(0, np.int32)))
+
+    def filter_on(self, series: Series) -> tuple["FittedModel", Beliefs]:
+        """The model behind the next chunk of a long series, and filtered beliefs about it in the units of the data."""
+        standard = checked_input(self.ssm, self.scaling.transform_series(series), self.method)[0]
+        recursion, found = filter_chunk(self.recursion, standard)
+        behind = replace(self, reached=(recursion.start, recursion.begun))
+        return behind, self._in_units(found, series, standard)
 
     @property
     def state_scaling(self) -> Standardiser:
@@ -79,7 +93,7 @@ class FittedModel:
 
     def _mixture_in_units(self, mixture: Any) -> Any:
         means, covs = self._state_moments(mixture.means, mixture.covs)
-        return replace(mixture, means=means, covs=covs)
+        return eqx.tree_at(lambda found: (found.means, found.covs), mixture, (means, covs))
 
     def _outputs(self, mean: Values, cov: Values, u: Values | None) -> Outputs:
         """The emission's outputs at beliefs about the state in standardised units, in the units of the data."""
@@ -93,7 +107,10 @@ class FittedModel:
         standard = [self.scaling.transform_series(each) for each in series]
         future = [self.transform_future(*each) for each in zip(u, dt, strict=True)]
         us, dts = zip(*future, strict=True)
-        found = forecast_panel(self.ssm, standard, steps, self.method, u=us, dt=dts)
+        if self.reached is None:
+            found = forecast_panel(self.ssm, standard, steps, self.method, u=us, dt=dts)
+        else:
+            found = [forecast_with(self.recursion, standard[0], steps, us[0], dts[0])]
         return [self._prediction(each, past, *ahead) for each, past, ahead in zip(found, standard, future, strict=True)]
 
     def forecast_at(self, series: Series, origins: Sequence[int], steps: int) -> list[Prediction]:

@@ -12,6 +12,7 @@ import numpy as np
 from prodssm._jobs import run_jobs
 from prodssm.data.folds import Block
 from prodssm.data.layout import Layout
+from prodssm.data.long import LongSeries, Pool
 from prodssm.data.scaling import DataScaling
 from prodssm.data.series import Series
 from prodssm.data.splitting import Split
@@ -25,7 +26,30 @@ from prodssm.training.linear_start import linear_start
 from prodssm.training.recipe import Recipe, stages
 from prodssm.training.series_task import require_scored, train
 
+STRETCH, STRETCHES = 1000, 32  # time steps of a stretch of a long series at least, and their number without minibatches
+LEAST_WINDOWS = 4  # of training in a stretch
 FITTED_START_WARM_UP = 0.2  # of the iterations: full steps of Adam would destroy a fitted initialisation
+
+
+@dataclass(frozen=True)
+class LongSource:
+    """A series on disk, of which the series of a fit are pieces.
+
+    Attributes:
+        series: The series.
+        begins: First time step of each piece.
+    """
+
+    series: LongSeries
+    begins: tuple[int, ...]
+
+    def pool(self, scaling: DataScaling, split: Split, recipe: Recipe, seed: int) -> Pool:
+        """The stretches that this recipe draws its windows from; what is held out is missing in them."""
+        spans = tuple((self.begins[n] + begin, self.begins[n] + end) for n, begin, end in split.held_out)
+        values = np.concatenate([np.asarray(each.y) for each in split.training])
+        observed = float(np.isfinite(values).mean() * len(self.series) * values.shape[1])
+        length = max(STRETCH, LEAST_WINDOWS * (recipe.window_length or 0))
+        return Pool(self.series, scaling, spans, observed, recipe.batch_size or STRETCHES, length, seed)
 
 
 @dataclass(frozen=True)
@@ -43,6 +67,7 @@ class MemberFit:
         layout: The columns of the data frame that the data came from, if it was one.
         training_method: How channels are found in training, if otherwise.
         known: Functions that the user knows, in the units of the model.
+        long: The series on disk that windows are drawn from; None if all data are in memory.
     """
 
     architecture: Architecture
@@ -55,6 +80,7 @@ class MemberFit:
     layout: Layout | None = None
     training_method: Method | None = None
     known: KnownParts = KnownParts()  # noqa: RUF009
+    long: LongSource | None = None
 
     def numbered(self, n: int) -> "MemberFit":
         """How the n-th member is trained: its checkpoint has its number."""
@@ -64,6 +90,8 @@ class MemberFit:
         self, series: list[Series], validation_data: Any, seed: int, folds: Sequence[Sequence[Block]] = (), fold: int = 0
     ) -> Split:
         """Training and validation data: one of these folds, the user's own choice, or a fraction of the data."""
+        if self.long is not None and not folds and (self.recipe.validation or isinstance(validation_data, slice)):
+            raise ValueError("of a LongSeries validation_data must be other series, not a fraction or a slice of it")
         if folds:
             found = Split.by_blocks(series, folds[fold], among=folds)
         elif validation_data is None:
@@ -105,6 +133,7 @@ class MemberFit:
                 method=method.seeded(jr.key(seed)),
                 checkpoint=None if self.checkpoint is None else self.checkpoint + (".fine_tune" if n else ""),
                 progress=self.progress,
+                pool=self._pool(split, stage, seed),
             )
             history = history.followed_by(found)
             if found.interrupted:
@@ -129,9 +158,13 @@ class MemberFit:
             method=(self.training_method or self.method).seeded(jr.key(seed)),
             checkpoint=None if self.checkpoint is None else self.checkpoint + ".free_run",
             progress=self.progress,
+            pool=self._pool(split, recipe, seed),
         )
         better = found.best_validation > before.best_validation
         return later if better else model, before.followed_by(found)
+
+    def _pool(self, split: Split, recipe: Recipe, seed: int) -> Pool | None:
+        return None if self.long is None else self.long.pool(self.scaling, split, recipe, seed)
 
     def _require_memory(self, model: StateSpaceModel, series: Sequence[Series]) -> None:
         """Raise before any work if the beliefs of a batch, which a gradient keeps, exceed memory."""

@@ -14,12 +14,20 @@ from prodssm._validation import plain, require_integer
 from prodssm.data.folds import Block, folds
 from prodssm.data.frames import from_frames, layout_of
 from prodssm.data.layout import Layout
+from prodssm.data.long import LongSeries
 from prodssm.data.scaling import DataScaling
 from prodssm.data.series import Series, as_series_list, require_regular, require_trainable
 from prodssm.estimators.calibration import Calibration
 from prodssm.estimators.choices import AUTO, MEMBERS, Choices, choose
 from prodssm.estimators.fitted import FittedModel, require_fit
-from prodssm.estimators.fitting import MemberFit, fit_members, linked, train_members_further, warn_of_training
+from prodssm.estimators.fitting import (
+    LongSource,
+    MemberFit,
+    fit_members,
+    linked,
+    train_members_further,
+    warn_of_training,
+)
 from prodssm.estimators.held_out import forecast_blocks, pooled_rmse, prolonged
 from prodssm.estimators.parameters import NestedParameters, seed_of
 from prodssm.estimators.physics import known_parts, require_known
@@ -35,6 +43,7 @@ from prodssm.training.recipe import SERIES_RECIPE, Recipe
 
 BETTER = 0.97  # times the held-out RMSE of a linear model: what a network must reach
 UPDATE_ITERATIONS = 100
+PIECES, PIECE = 20, 10_000  # of a series that is not in memory, and their time steps
 CHECK_STEPS, CHECK_SAMPLES = 20, 400  # of the check of the Gaussian assumption at the end of a fit
 
 
@@ -61,6 +70,7 @@ class Learning(NestedParameters):
     check_: GaussianCheck | None
     skill_: Skill | None
     calibration_: Calibration | None
+    _long: LongSource | None = None
 
     @property
     def history_(self) -> History:
@@ -68,12 +78,13 @@ class Learning(NestedParameters):
         return reduce(History.followed_by, (member.history for member in self.members_))
 
     def fit(self, data: Any, y: Any = None, *, validation_data: Any = None, warm_start: bool = False) -> Any:
-        """Learn from one or many series: an array (time, y), a `Series`, a data frame, or a list of these.
+        """Learn from one or many series: an array (time, y), a `Series`, a data frame, or a list of these; or a `LongSeries`.
 
         A data frame has one column per output; `prodssm.frames.series_of` reads one that also has controls, time stamps or
         several series. Later frames must have the same columns, in any order.
 
-        Ctrl-C ends training and keeps the best model so far.
+        Ctrl-C ends training and keeps the best model so far. Of a `LongSeries`, which is read from disk, 20 pieces of 10,000
+        time steps decide on scaling, choices, skill and calibration, and windows from all of it train.
 
         Args:
             data: What to learn from.
@@ -93,8 +104,10 @@ class Learning(NestedParameters):
         vars(self).pop("members_", None)  # a fit that fails must not leave old weights with a new scaling
         self._check_parameters()
         seed, likelihood = seed_of(self.random_state), self._checked_likelihood()
-        series = self._read(data)
+        pieces = data.spread(PIECES, PIECE) if isinstance(data, LongSeries) else None
+        series = self._read(data if pieces is None else [piece for _, piece in pieces])
         series = [self.scaling_.transform_series(each) for each in series]
+        self._long = None if pieces is None else LongSource(data, tuple(begin for begin, _ in pieces))
         self._choose(series, validated=validation_data is not None)
         if validation_data is not None and not isinstance(validation_data, slice):
             validation_data = self._validation_series(validation_data)
@@ -159,6 +172,7 @@ class Learning(NestedParameters):
 
     def _go_on(self, data: Any, validation_data: Any, recipe: Recipe) -> Any:
         """Train the members further."""
+        self._long = None
         self._check_parameters()
         if not self.choices_.agrees_with(self.get_params(deep=False)):
             raise ValueError("the parameters of this model were changed after fit: call fit again, without warm_start")
@@ -282,7 +296,7 @@ class Learning(NestedParameters):
         # Between hidden units the first order is enough for training, and almost twice as fast as the second.
         quick = Moments(order=1) if self.choices_.automatic and self.method == "moments" else None
         parts = architecture, likelihood, recipe, method, self.scaling_, checkpoint, self.progress, self.layout_
-        return MemberFit(*parts, training_method=quick, known=self._known_parts())
+        return MemberFit(*parts, training_method=quick, known=self._known_parts(), long=self._long)
 
     def _known_parts(self) -> KnownParts:
         """What the user knows, in the units of the model."""
@@ -331,6 +345,8 @@ class Learning(NestedParameters):
 
     def _series(self, data: Any) -> list[Series]:
         """The data as a list of series, the columns of frames in the order of fit."""
+        if isinstance(data, LongSeries):
+            raise TypeError("data must be in memory here, got a LongSeries: fit, filter_in_chunks and forecast read from disk")
         found = as_series_list(from_frames(data, self.layout_))
         for each in found:
             self._checked_likelihood().require_data(each.y, None if self.layout_ is None else self.layout_.outputs)

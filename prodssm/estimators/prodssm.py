@@ -14,8 +14,10 @@ from prodssm._validation import as_values, require_finite, require_integer, requ
 from prodssm.beliefs.mixture_scores import mixture_moments
 from prodssm.data.frames import is_panel
 from prodssm.data.inputs import controls_from, future_controls, split_controls
+from prodssm.data.long import LongSeries
 from prodssm.data.series import Series, Values
 from prodssm.data.stamps import Stamps
+from prodssm.estimators.chunks import Chunked
 from prodssm.estimators.ensemble import mix_beliefs, mix_predictions, mix_transitions, stacked
 from prodssm.estimators.fitted import FittedModel
 from prodssm.estimators.learning import Learning, require_no_target
@@ -32,7 +34,7 @@ from prodssm.scoring.diagnostics import GaussianCheck
 from prodssm.training.recipe import Recipe
 
 
-class ProDSSM(Smoothing, Streaming, Learning):
+class ProDSSM(Smoothing, Streaming, Chunked, Learning):
     """A probabilistic deep state-space model: learned dynamics with uncertain weights, and inference without sampling.
 
     Time: the initial belief is about the state at the first observation. At every step the model conditions on `y[t]`, then
@@ -147,7 +149,7 @@ class ProDSSM(Smoothing, Streaming, Learning):
         """Beliefs about the observations that follow a series.
 
         Args:
-            data: The past: an array (time, y), a `Series` or a data frame; or several, as for `filter`.
+            data: The past: an array (time, y), a `Series` or a data frame; or several, as for `filter`; or a `LongSeries`.
             steps: Number of observations ahead.
             u: Future controls, (steps, u); `u[k]` acts after the k-th forecast, so the last row may be left out. A frame is
                 read by the names of fit; features of the calendar are not given. For several series a list, or a frame with
@@ -158,6 +160,10 @@ class ProDSSM(Smoothing, Streaming, Learning):
             `.mean`, `.cov`, `.std`, `.interval(0.95)`, `.quantile(0.5)`, `.log_prob(y)`, `.sample(n, key)`, `.decompose()`,
             `.to_frame()`; of several series a `Panel` of these.
         """
+        if isinstance(data, LongSeries):
+            self._require_fit()
+            behind, last = self._at_end(data)
+            return behind.forecast(last, steps, u, dt)
         series = self._known(data)
         later = [self._later(each, steps, dt) for each in series]
         controls = self._future_controls(u, series, later, steps)

@@ -141,14 +141,23 @@ class Beliefs(eqx.Module):
 
 
 class Recursion(eqx.Module):
-    """A model together with the method that finds its channels."""
+    """A model together with the method that finds its channels.
+
+    Attributes:
+        model: The model.
+        method: The method.
+        start: The belief to start with, in the middle of a series; None for the model's initial belief.
+        begun: Time steps before.
+    """
 
     model: StateSpaceModel
     method: Method
+    start: Belief | None = None
+    begun: Any = 0
 
     def update(self, belief: Belief, y: Array, u: Array | None, t: Array | int) -> tuple[Belief, Array]:
         """The filtered belief after observing y under the control u, and the log evidence of y."""
-        method = self.method.at(t, 0)
+        method = self.method.at(t + self.begun, 0)
 
         def rule(component: Belief) -> tuple[Belief, Array]:
             channel, _ = self.model.emit(method, component.state, u)
@@ -158,12 +167,12 @@ class Recursion(eqx.Module):
 
     def move(self, belief: Belief, u: Array | None, dt: Array, t: Array | int) -> tuple[Channel, Belief]:
         """The transition channel, and the predicted belief at the next time step."""
-        method = self.method.at(t, 1)
+        method = self.method.at(t + self.begun, 1)
         return belief.moved(lambda component: self.model.move(method, component, u, dt))
 
     def emit(self, belief: Belief, u: Array | None, t: Array | int) -> Any:
         """The belief about the emission's output under the control u, without measurement noise."""
-        method = self.method.at(t, 0)
+        method = self.method.at(t + self.begun, 0)
         return belief.each(lambda component: self.model.emit(method, component.state, u)[1])
 
     def observation(self, belief: Belief, u: Array | None, t: Array | int) -> Any:
@@ -176,7 +185,7 @@ class Recursion(eqx.Module):
 
     def initial_belief(self) -> Belief:
         """The belief before the first observation, in the form in which the method carries it."""
-        return self.method.start(self.model.initial_belief())
+        return self.start if self.start is not None else self.method.start(self.model.initial_belief())
 
     def scan(
         self,
@@ -246,11 +255,27 @@ def trimmed(what: str, found: Beliefs, count: int) -> Beliefs:
     return found
 
 
+def filter_chunk(recursion: Recursion, series: Series) -> tuple[Recursion, Beliefs]:
+    """Filtered beliefs of a chunk of a long series, and the recursion that goes on behind it."""
+    last, found = _filter_on(recursion, recursion.bucketed(series.record))
+    begun = np.asarray(recursion.begun + len(series), np.int32)
+    return replace(recursion, start=last, begun=begun), trimmed("the filter", found, len(series))
+
+
 @compiled
 def _filter(recursion: Recursion, record: Record) -> Beliefs:
+    return _filter_with_last(recursion, record)[1]
+
+
+@compiled
+def _filter_on(recursion: Recursion, record: Record) -> tuple[Belief, Beliefs]:
+    return _filter_with_last(recursion, record)
+
+
+def _filter_with_last(recursion: Recursion, record: Record) -> tuple[Belief, Beliefs]:
     last, (filtered, _, log_evidence) = recursion.scan(record)
     mean, cov = moments(filtered)
-    return Beliefs(mean, cov, log_evidence, last.weights, mixture=filtered.mixture)
+    return last, Beliefs(mean, cov, log_evidence, last.weights, mixture=filtered.mixture)
 
 
 def moments(beliefs: Any) -> tuple[Array, Array]:

@@ -91,10 +91,15 @@ def forecast(
         (5, 1)
     """
     series, found = checked_input(model, series, method)
-    recursion, ahead = Recursion(model, found), future_inputs(model, series, steps, u, dt)
+    return forecast_with(Recursion(model, found), series, steps, u, dt)
+
+
+def forecast_with(recursion: Recursion, series: Series, steps: int, u: Any, dt: Any) -> Forecast:
+    """The same with a recursion that may have begun before the series."""
+    ahead = future_inputs(recursion.model, series, steps, u, dt)
     answer = forecast_from(_forecast, recursion, series.record, ahead)
     require_finite_steps(answer)
-    return replace(answer, likelihood=model.likelihood)
+    return replace(answer, likelihood=recursion.model.likelihood)
 
 
 def one_step_ahead(model: StateSpaceModel, series: Any, method: str | Method = "moments") -> Forecast:

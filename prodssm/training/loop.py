@@ -3,7 +3,7 @@
 import os
 import time
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -95,6 +95,7 @@ def maximise(
     key: PRNGKeyArray,
     checkpoint: str | os.PathLike[str] | None = None,
     progress: bool = True,
+    renewed: Callable[[Any, int], Any] | None = None,
 ) -> tuple[Any, History]:
     """Run the loop: the best parameters seen, and the history. Ctrl-C or SIGTERM ends it at once and keeps the best so far.
 
@@ -103,6 +104,7 @@ def maximise(
         learned: Initial parameters.
         key: Randomness; a function of key and iteration, so that a resumed run continues to the same bits.
         checkpoint: A file that an interrupted run resumes from.
+        renewed: The task with other data, given the number of iterations so far; called before every chunk.
         progress: Show a progress bar, unless the run counts on that of several (`prodssm._progress.shared`).
     """
     limit = task.recipe.iterations
@@ -126,6 +128,7 @@ def maximise(
             while not _is_over(state, history, task):
                 length = (limit - done) % CHUNK or CHUNK  # a short chunk first, so that the last mean is over a whole one
                 after = done + length, length, slices
+                task = task if renewed is None else renewed(task, done)
                 state, objective, value = _run_chunk(state, task.compiled(), jr.fold_in(key, done), *after)
                 done += length
                 history.iterations.append(done)

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import equinox as eqx
@@ -13,6 +14,7 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from prodssm.data.batching import SeriesBatch
+from prodssm.data.long import Pool
 from prodssm.data.series import Series, Values
 from prodssm.methods.base import Method, find_method
 from prodssm.models.state_space import StateSpaceModel
@@ -37,6 +39,7 @@ def train(
     method: str | Method = "moments",
     checkpoint: str | os.PathLike[str] | None = None,
     progress: bool = True,
+    pool: Pool | None = None,
 ) -> tuple[StateSpaceModel, History]:
     """Train a model by type-II MAP: maximise the evidence of the data plus the hyper-prior with Adam.
 
@@ -49,6 +52,7 @@ def train(
         method: How channels are found, a name or a `Method`.
         checkpoint: A file that an interrupted run resumes from.
         progress: Show a progress bar with the objective per observed value.
+        pool: Takes the place of `series` for data on disk: every chunk of iterations sees other parts of them.
 
     Returns:
         The best model (by the validation score if there is one, else by the objective), and the history.
@@ -59,7 +63,7 @@ def train(
         [5]
     """
     recipe = (recipe or Recipe()).filled(SERIES_RECIPE)
-    data = SeriesBatch.stack(series)
+    data = SeriesBatch.stack(series) if pool is None else pool.drawn(0)
     learned, fixed = eqx.partition(model, trainable(model))
     task = SeriesTask(
         fixed=fixed,
@@ -70,10 +74,13 @@ def train(
         recipe=recipe,
         pace=recipe.pace(data.record.y.dtype),
         stable=is_stable(model),
-        full_batch=data.is_full_batch(recipe.batch_size, recipe.window_length) and not find_method(method).random,
+        full_batch=pool is None
+        and data.is_full_batch(recipe.batch_size, recipe.window_length)
+        and not find_method(method).random,
         devices=training_mesh(recipe.batch_size or len(series)),
     )
-    best, history = maximise(task, learned, key=key, checkpoint=checkpoint, progress=progress)
+    renewed = None if pool is None else lambda task, done: replace(task, data=pool.drawn(done))
+    best, history = maximise(task, learned, key=key, checkpoint=checkpoint, progress=progress, renewed=renewed)
     return task.model(best), history
 
 
