@@ -11,7 +11,7 @@ import equinox as eqx
 import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 
-from prodssm._storage import flatten, read, restore, write
+from prodssm._storage import FileError, flatten, read, restore, write
 from prodssm.methods.base import Method
 from prodssm.models.state_space import StateSpaceModel
 from prodssm.training.history import History
@@ -73,7 +73,10 @@ def write_checkpoint(path: str | os.PathLike[str], state: TrainingState, history
 
 def read_checkpoint(path: str | os.PathLike[str], template: TrainingState, identity: str) -> tuple[TrainingState, History]:
     """Read the state of a run, which must be the one that this fingerprint belongs to."""
-    stored = read(path)
+    try:
+        stored = read(path)
+    except FileError as error:
+        raise FileError(f"checkpoint {error}; delete it to begin anew") from error
     if stored.kind != "checkpoint" or stored.config.get("identity") != identity:
         raise ValueError(
             f"checkpoint {path} belongs to another run (other data, settings or seed); delete it or choose another path"

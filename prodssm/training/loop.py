@@ -2,6 +2,7 @@
 
 import os
 import time
+import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -20,6 +21,7 @@ from jaxtyping import Array, PRNGKeyArray
 from prodssm._compilation import compiled
 from prodssm._progress import Progress, shared_progress
 from prodssm.training.checkpoints import TrainingState, fingerprint, read_checkpoint, write_checkpoint
+from prodssm.training.claims import claimed
 from prodssm.training.devices import on_all, on_host, require_same, total
 from prodssm.training.history import History, StopReason
 from prodssm.training.recipe import Pace, Recipe
@@ -107,6 +109,14 @@ def maximise(
         renewed: The task with other data, given the number of iterations so far; called before every chunk.
         progress: Show a progress bar, unless the run counts on that of several (`prodssm._progress.shared`).
     """
+    with claimed(checkpoint if jax.process_index() == 0 else None):
+        return _maximise(task, learned, key, checkpoint, progress, renewed)
+
+
+def _maximise(
+    task: Task, learned: Any, key: PRNGKeyArray, checkpoint: Any, progress: bool, renewed: Callable[[Any, int], Any] | None
+) -> tuple[Any, History]:
+    """The loop of a run whose checkpoint nobody else writes."""
     limit = task.recipe.iterations
     assert limit is not None
     # By way of NumPy: weak types would trigger a second compilation after the first chunk.
@@ -136,7 +146,7 @@ def maximise(
                 history.validation += [float(value)] if task.validated else []
                 history.seconds.append(time.monotonic() - clock)
                 if checkpoint is not None and jax.process_index() == 0:
-                    write_checkpoint(checkpoint, state, history, identity)
+                    _save(checkpoint, state, history, identity)
                 bar.update(length, _note(history))
                 signals.raise_together()
     except KeyboardInterrupt:
@@ -147,6 +157,20 @@ def maximise(
         else:
             shared.leave_out(limit - done + resumed)
     return jax.tree.map(jnp.asarray, state.best), history
+
+
+def _save(checkpoint: Any, state: TrainingState, history: History, identity: str) -> None:
+    """Write a checkpoint; a disk that is full for a while must not cost what has been learned."""
+    try:
+        write_checkpoint(checkpoint, state, history, identity)
+    except OSError as error:
+        done, why = history.iterations[-1], error.strerror or error
+        warnings.warn(
+            f"checkpoint {checkpoint} could not be written after {done} iterations ({why}); training goes on, and the last one "
+            "that was written stays",
+            UserWarning,
+            stacklevel=4,
+        )
 
 
 @compiled
