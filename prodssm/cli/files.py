@@ -81,7 +81,9 @@ def _from_csv(path: Path, delimiter: str | None, encoding: str) -> Any:
     if found.num_rows == 0:
         raise ValueError(f"{path} has a header and no rows")
     # A delimiter at the end of every line makes a column without name and values.
-    return found.select([name for name in found.column_names if name or found[name].null_count < found.num_rows])
+    kept = [n for n, name in enumerate(found.column_names) if name or found.column(n).null_count < found.num_rows]
+    _require_different(path, [found.column_names[n] or "no name" for n in kept])
+    return found.select(kept)
 
 
 def _delimiter(given: str | None) -> str | None:

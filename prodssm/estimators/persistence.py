@@ -34,6 +34,25 @@ from prodssm.training.recipe import Recipe
 
 NUMBERS = ("objective", "validation", "seconds")
 NESTED = ("recipe", "method", "likelihood")
+DAMAGE = (
+    KeyError,
+    TypeError,
+    AttributeError,
+    IndexError,
+    OverflowError,
+)  # of a description that lacks, or misplaces, something
+SIZES = (
+    "outputs",
+    "controls",
+    "features",
+    "targets",
+    "members",
+    "latent_dim",
+    "hidden",
+    "noise_hidden",
+    "process_noise",
+    "emission",
+)
 
 
 def load(path: str | os.PathLike[str], *, physics: Any = None, emission: Any = None) -> Any:
@@ -60,9 +79,21 @@ def load(path: str | os.PathLike[str], *, physics: Any = None, emission: Any = N
     try:
         if stored.format_version < FORMAT_VERSION:
             config, arrays = upgrade(stored.kind, config, arrays)
+        _require_plausible(config, sum(array.size for array in arrays.values()))
         return LOADERS[stored.kind](config, arrays)
-    except (KeyError, TypeError) as error:
+    except DAMAGE as error:
         raise FileError(f"{path} does not hold a whole {stored.kind} ({error}); take another copy, or save again") from error
+
+
+def _require_plausible(config: dict[str, Any], numbers: int) -> None:
+    """Raise if a size in the description exceeds the count of numbers in the file: a model of that size may exceed memory."""
+    parts = config, config["params"], config.get("choices") or {}
+    for part in parts:
+        for name in SIZES:
+            sizes = part.get(name)
+            for size in sizes if isinstance(sizes, list) else [sizes]:
+                if isinstance(size, int | float) and not size <= numbers:
+                    raise KeyError(f"{name} is {size}")
 
 
 # ---------------------------------------------------------------- ProDSSM
