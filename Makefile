@@ -8,7 +8,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Rooms whose numbers depend on the precision.
 NUMERICS := tests/beliefs tests/networks tests/methods tests/data tests/models
 
-.PHONY: demo test test-all bench experiments results cases docs tutorials dist clean
+.PHONY: demo test unit versions test-all bench experiments results cases docs tutorials dist clean
 
 .venv/made:
 	$(PYTHON) -m venv .venv
@@ -41,6 +41,13 @@ demo: .venv/demo
 # At most 12 minutes on two cores: two processes at a time, the long ones first.
 test: .venv/test
 	$(MAKE) --no-print-directory -j 2 numerics others single default-xla lint
+
+# The same without lint and types, for other versions of Python and of what is needed; `make versions` runs it for all of them.
+unit: .venv/test
+	$(MAKE) --no-print-directory -j 2 numerics others single default-xla
+
+versions: .venv/made
+	$(BIN)/python scripts/versions.py
 
 # Everything: slow suites, golden file, smoke runs of examples and experiments. At most 60 minutes.
 test-all: test
