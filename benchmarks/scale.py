@@ -10,8 +10,10 @@ python benchmarks/scale.py --steps 100000000    the chunked filter alone, with i
 
 import argparse
 import json
+import math
 import os
 import resource
+import socket
 import subprocess
 import sys
 import tempfile
@@ -110,6 +112,42 @@ def elsewhere(*words: str, devices: int = 1) -> Any:
     return json.loads(run.stdout.splitlines()[-1])
 
 
+def in_processes(count: int, series: int, length: int) -> float:
+    """Seconds of an iteration that so many processes on this machine share."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    words = [sys.executable, __file__, "--iteration", str(series), str(length), "--address", f"127.0.0.1:{port}"]
+    running = [
+        subprocess.Popen([*words, "--process", str(n), str(count)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        for n in range(count)
+    ]
+    try:
+        found = [each.communicate(timeout=1200) for each in running]
+    finally:
+        for each in running:
+            each.kill()
+    if running[0].returncode:
+        raise RuntimeError(found[0][1][-2000:])
+    return json.loads(found[0][0].splitlines()[-1])["seconds"]
+
+
+def predicted(alone: float, together: float, series: int) -> list[dict[str, Any]]:
+    """A model, not a measurement: work divides, and every doubling of the machines adds one exchange as measured here.
+
+    An exchange is what two processes need beyond half of the work of one, over the loopback; a network is slower or faster.
+    """
+    exchange = max(together - alone / 2, 0.0)
+    found = []
+    for machines in (10, 100, 1000):
+        each = -(-max(series, machines) // machines) / series * alone
+        cost = each + exchange * math.ceil(math.log2(machines))
+        found.append(
+            {"what": f"model, not measured: {series} series on machines", "size": machines, "s": cost, "times": alone / cost}
+        )
+    return found
+
+
 def exponent(sizes: Any, costs: Any) -> float:
     """P of cost = a size^p, by least squares of logarithms."""
     return float(np.polyfit(np.log(sizes), np.log(costs), 1)[0])
@@ -134,6 +172,11 @@ def rows(quick: bool) -> list[dict[str, Any]]:
     for devices in DEVICES[:2] if quick else DEVICES:
         cost = elsewhere("--iteration", "64", str(length), devices=devices)["seconds"]
         found.append({"what": "iteration of 64 series by devices", "size": devices, "s": cost})
+    series = 64 if quick else 1000
+    costs = [in_processes(count, series, length) for count in (1, 2)]
+    for count, cost in zip((1, 2), costs, strict=True):
+        found.append({"what": f"iteration of {series} series by processes", "size": count, "s": cost})
+    found += predicted(*costs, series)
     for steps in (100_000, 300_000) if quick else STEPS:
         found.append({"what": "chunked filter", "size": steps} | elsewhere("--steps", str(steps)))
     return found
@@ -146,7 +189,13 @@ def main() -> None:
     parser.add_argument("--save", type=Path, help="a .jsonl file")
     parser.add_argument("--steps", type=int, help="only the chunked filter, of so many steps")
     parser.add_argument("--iteration", type=int, nargs=2, metavar=("SERIES", "LENGTH"), help="only an iteration")
+    parser.add_argument("--process", type=int, nargs=2, metavar=("NUMBER", "COUNT"), help="as one of several processes")
+    parser.add_argument("--address", help="of the first of them")
     options = parser.parse_args()
+    if options.process and options.process[1] > 1:
+        import jax
+
+        jax.distributed.initialize(options.address, options.process[1], options.process[0])
     if options.steps:
         print(json.dumps(chunked(options.steps)))
         return

@@ -46,7 +46,7 @@ def oldest() -> str:
         if name not in pins:
             lines.append(line)
         elif pins[name] is not None:
-            lines.append(f"{name}~={pins[name]}.0" if pins[name].count(".") == 1 else f"{name}=={pins[name]}")
+            lines.append(f"{name}=={pins[name]}.0" if pins[name].count(".") == 1 else f"{name}=={pins[name]}")
     return "\n".join(lines) + "\n"
 
 
