@@ -1,5 +1,10 @@
 """What is found chunk by chunk is what is found at once; a fit to a series on disk is a fit to its parts."""
 
+import json
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 from small_models import linear_prodssm, without_training
@@ -70,3 +75,13 @@ def test_a_fit_to_a_series_on_disk_learns_from_all_of_it(tmp_path, monkeypatch):
     assert np.sqrt(np.mean(np.square(errors))) < 0.3  # the best there is: 0.1 times the root of 1 + 1.6**2, 0.19
     with pytest.raises(ValueError, match="of a LongSeries validation_data must be other series"):
         model.set_params(recipe=ps.Recipe(iterations=2, validation=0.2)).fit(long)
+
+
+@pytest.mark.slow
+@pytest.mark.float64
+def test_memory_does_not_grow_with_the_length_of_what_is_filtered():
+    script, peaks = Path(__file__).parent.parent.parent / "benchmarks" / "scale.py", []
+    for steps in (10**6, 4 * 10**6):
+        run = subprocess.run([sys.executable, script, "--steps", str(steps)], capture_output=True, text=True)
+        peaks.append(json.loads(run.stdout)["peak"])
+    assert peaks[1] < 1.1 * peaks[0]
