@@ -87,8 +87,8 @@ class Components:
         """Of the observations: real numbers."""
         return "real"
 
-    def cdf(self, y: Float[np.ndarray, "n y"]) -> Float[np.ndarray, "n y"]:
-        """P(Y <= y), output by output."""
+    def cdf(self, y: Float[np.ndarray, "*s n y"]) -> Float[np.ndarray, "*s n y"]:
+        """P(Y <= y), output by output, of one or several values at each step."""
         return mixture_cdf(y, self.mean, self.std, self.weights)
 
     def quantile(self, probability: float) -> Float[np.ndarray, "n y"]:
@@ -162,8 +162,10 @@ class OutputComponents:
         """Of the observations: "real", "counts" or "binary"."""
         return self.groups[0].likelihood.support
 
-    def cdf(self, y: Float[np.ndarray, "n y"]) -> Float[np.ndarray, "n y"]:
-        """P(Y <= y), output by output."""
+    def cdf(self, y: Float[np.ndarray, "*s n y"]) -> Float[np.ndarray, "*s n y"]:
+        """P(Y <= y), output by output, of one or several values at each step."""
+        if y.ndim > 2:  # one after the other, because the quadratures of many values need much memory
+            return np.stack([self.cdf(each) for each in y])
         return sum((group.cdf(y) for group in self.groups), np.zeros(y.shape))
 
     def quantile(self, probability: float) -> Float[np.ndarray, "n y"]:

@@ -70,7 +70,7 @@ def sample_futures(
 ) -> Float[Values, "samples steps y"]:
     """Observations along sampled futures of a record."""
 
-    def rule(recursion: Recursion, belief: Belief, _: Array, ahead: Moves) -> Array:
+    def rule(recursion: Recursion, belief: Belief, _: Values, ahead: Moves) -> Array:
         return _futures(recursion.model, _starts(key, samples, belief), key, ahead)
 
     return forecast_from(rule, recursion, record, ahead).swapaxes(0, 1)

@@ -114,15 +114,15 @@ def cdf_distance(
     predictive: Components | OutputComponents, futures: Float[np.ndarray, "samples steps y"]
 ) -> Float[np.ndarray, "steps y"]:
     """Largest differences between distribution functions and those of samples, the statistic of Kolmogorov and Smirnov."""
-    count, below = len(futures), MIN_STD if predictive.support == "real" else 1.0
-    ordered = np.sort(futures, axis=0)
-    largest = np.zeros(futures.shape[1:])
-    for y in ordered[np.unique(np.linspace(0, count - 1, min(count, POINTS)).astype(int))]:
-        # Both functions jump at values of counts, and at the mean of a certain output: compared before and at the jump.
-        until, before = (ordered <= y).mean(axis=0), (ordered < y).mean(axis=0)
-        at, left = predictive.cdf(y + MIN_STD), predictive.cdf(y - below)
-        largest = np.maximum(largest, np.maximum(until - at, left - before))
-    return largest
+    ordered, below = np.sort(futures, axis=0), MIN_STD if predictive.support == "real" else 1.0
+    y = ordered[np.unique(np.linspace(0, len(ordered) - 1, min(len(ordered), POINTS)).astype(int))]
+    until, before = (np.empty(y.shape) for _ in range(2))
+    for step, output in np.ndindex(futures.shape[1:]):
+        column = ordered[:, step, output], y[:, step, output]
+        until[:, step, output], before[:, step, output] = (np.searchsorted(*column, side=side) for side in ("right", "left"))
+    # Both functions jump at values of counts, and at the mean of a certain output: compared at the jump and before it.
+    above = until / len(ordered) - predictive.cdf(y + MIN_STD)
+    return np.maximum(above, predictive.cdf(y - below) - before / len(ordered)).max(axis=0)
 
 
 def with_advice(checks: Mapping[int, GaussianCheck], otherwise: str) -> GaussianCheck:
