@@ -110,12 +110,9 @@ class Choices:
     def checked(self, checks: Mapping[int, GaussianCheck]) -> "Choices":
         """With the number of components that agrees with sampled futures, else the largest that was tried."""
         count, last = list(checks.items())[-1]
-        steps, trusted = len(last.mean_gap), {n: each.trusted for n, each in checks.items()}
-        reason = f"agrees with sampled futures at all {steps} steps"
-        if not last.holds:
-            reason = f"none of those tried agrees with sampled futures at all {steps} steps"
-        rest = ", ".join(f"{n} for {trusted[n]}" for n in trusted if not checks[n].holds)
-        return replace(self, components=count).because(components=f"{reason}; {rest}" if rest else reason)
+        found = [f"{each.trusted} with {'one Gaussian' if n == 1 else f'{n} components'}" for n, each in checks.items()]
+        reason = f"of {len(last.mean_gap)} steps agree with sampled futures {', '.join(found)}"
+        return replace(self, components=count).because(components=reason if last.holds else f"{reason}, so none holds")
 
     def without_hidden(self) -> "Choices":
         """The model without hidden layers that competes with the network."""

@@ -173,6 +173,7 @@ def test_fit_warns_when_its_own_check_fails(global_model):
     with without_training(found=with_gain(global_model, 1.7, var=0.2), check=True), expected:
         model.fit(wave())
     assert not model.check_.holds
+    assert model.check_.verdict.endswith("Forecast fewer steps: a mixture has no rule for weights='global'.")
     with without_training(found=with_gain(global_model, 0.6), check=True):
         assert model.fit(wave()).check_.holds
 
