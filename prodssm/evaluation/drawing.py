@@ -8,6 +8,7 @@ from prodssm._validation import require_integer
 from prodssm.data.series import Series
 
 TAIL, CELLS, DARKEST = 5e-4, 300, 0.75  # of a density: beyond its picture, cells, opacity of the likeliest one
+VALLEY = 0.03  # depth of one between modes, relative to the likeliest cell
 
 
 def wall_times(found: Any) -> np.ndarray | None:
@@ -66,6 +67,17 @@ def cell_probabilities(distribution: Any, output: int) -> tuple[np.ndarray, np.n
     edges = np.linspace(low.min(), high.max(), CELLS + 1)
     y = np.broadcast_to(edges[:, None, None], (CELLS + 1, *distribution.quantile(0.5).shape))
     return edges, np.diff(distribution.cdf(y)[..., output], axis=0)
+
+
+def has_modes(cells: np.ndarray) -> bool:
+    """Whether at some step there is a valley between two places that are more likely, which a band does not show.
+
+    Args:
+        cells: Probabilities, cell by step.
+    """
+    below, above = (np.maximum.accumulate(each, axis=0) for each in (cells, cells[::-1]))
+    valley = np.minimum(below, above[::-1]) - cells
+    return bool((valley > VALLEY * cells.max(axis=0)).any())
 
 
 def _draw_density(ax: Any, x: np.ndarray, edges: np.ndarray, cells: np.ndarray, colour: str) -> None:

@@ -17,6 +17,7 @@ from prodssm.evaluation.drawing import (
     cell_probabilities,
     chosen_indices,
     draw_band,
+    has_modes,
     last_steps,
     pyplot,
     wall_times,
@@ -38,7 +39,7 @@ def plot_forecast(
 ) -> Any:
     """Plot a forecast with its band, and the observations before it.
 
-    That of a mixture shows its modes: each step is shaded by its density, and dotted lines are the ends of its interval.
+    Where a mixture has several modes each step is shaded by its density, and dotted lines are the ends of the interval.
 
     Args:
         prediction: Result of `ProDSSM.forecast` or `prodssm.forecast`.
@@ -75,6 +76,7 @@ def plot_forecast(
             at = shown if before is None or not dated else before[shown]
             ax.plot(at, observed[shown, n], ".", color=shade, alpha=0.5, ms=4, label=f"{names[n]}, observed")
         density = cell_probabilities(mixture, n) if getattr(mixture, "support", None) == "real" else None
+        density = density if density is not None and has_modes(density[1]) else None
         band = [bound[:, n] for bound in bounds]
         draw_band(ax, times, mean[:, n], band, shade, f"{names[n]}, forecast, 95 %", density=density)
     if observed is not None:

@@ -146,6 +146,15 @@ def test_the_probabilities_of_cells_are_those_of_the_distribution():
     assert cells[edges[:-1] < -1].sum() == pytest.approx(0.5 - TAIL, abs=1e-3)
 
 
+def test_a_mixture_in_one_place_has_a_band(ax):
+    found = TwoPlaces()
+    for apart, shaded in ((0.4, False), (0.9, True)):
+        shift = apart * np.ones((4, 2))
+        found.components = Components(found.components.weights, np.stack([-shift, shift]), found.components.cov)
+        plots.plot_forecast(found, output=0, ax=ax)
+        assert hasattr(ax.collections[-1], "get_coordinates") == shaded
+
+
 def test_one_step_of_a_mixture_has_a_column_of_its_own(ax):
     plots.plot_forecast(TwoPlaces(1), output=0, ax=ax)
     assert ax.collections[0].get_coordinates()[0, :, 0].tolist() == [0.5, 1.5]
