@@ -80,6 +80,24 @@ def has_modes(cells: np.ndarray) -> bool:
     return bool((valley > VALLEY * cells.max(axis=0)).any())
 
 
+def likeliest(edges: np.ndarray, cells: np.ndarray, share: float) -> list[tuple[int, float, float]]:
+    """The highest-density regions of a share of the probability, as (step, lower end, upper end); several if there are modes.
+
+    Args:
+        edges: Of the cells.
+        cells: Probabilities, cell by step.
+        share: Of the probability.
+    """
+    found = []
+    for step, column in enumerate(cells.T):
+        order = np.argsort(column)[::-1]
+        inside = np.zeros(len(column) + 2, int)
+        inside[order[: np.searchsorted(column[order].cumsum(), share * column.sum()) + 1] + 1] = 1
+        starts, ends = (np.flatnonzero(np.diff(inside) == each) for each in (1, -1))
+        found += [(step, float(edges[a]), float(edges[b])) for a, b in zip(starts, ends, strict=True)]
+    return found
+
+
 def _draw_density(ax: Any, x: np.ndarray, edges: np.ndarray, cells: np.ndarray, colour: str) -> None:
     """A column for each step, darkest where the step is most likely."""
     from matplotlib.colors import LinearSegmentedColormap, to_rgb

@@ -11,7 +11,7 @@ from scipy import stats
 from prodssm.data.layout import Layout
 from prodssm.data.series import Series
 from prodssm.evaluation import plots
-from prodssm.evaluation.drawing import TAIL, cell_probabilities
+from prodssm.evaluation.drawing import TAIL, cell_probabilities, likeliest
 from prodssm.models.components import Components
 from prodssm.scoring import metrics
 from prodssm.scoring.diagnostics import compare_with_samples
@@ -153,6 +153,16 @@ def test_a_mixture_in_one_place_has_a_band(ax):
         found.components = Components(found.components.weights, np.stack([-shift, shift]), found.components.cov)
         plots.plot_forecast(found, output=0, ax=ax)
         assert hasattr(ax.collections[-1], "get_coordinates") == shaded
+
+
+def test_the_likeliest_half_is_in_every_mode():
+    edges, cells = cell_probabilities(TwoPlaces().components, 0)
+    found = likeliest(edges, cells, 0.5)
+    assert [step for step, _, _ in found] == [0, 0, 1, 1, 2, 2, 3, 3]
+    half = 0.5 * stats.norm.ppf(0.75)  # of each mode, one half
+    for n, (step, low, high) in enumerate(found):
+        place = 2.0 * step + 3.0 if n % 2 else -3.0
+        assert np.allclose([low, high], [place - half, place + half], atol=2 * (edges[1] - edges[0]))
 
 
 def test_one_step_of_a_mixture_has_a_column_of_its_own(ax):
