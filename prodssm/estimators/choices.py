@@ -111,7 +111,7 @@ class Choices:
         """With the number of components that agrees with sampled futures, else the largest that was tried."""
         count, last = list(checks.items())[-1]
         found = [f"{each.trusted} with {'one Gaussian' if n == 1 else f'{n} components'}" for n, each in checks.items()]
-        reason = f"of {len(last.mean_gap)} steps agree with sampled futures {', '.join(found)}"
+        reason = f"steps of {len(last.mean_gap)} that agree with sampled futures: {', '.join(found)}"
         return replace(self, components=count).because(components=reason if last.holds else f"{reason}, so none holds")
 
     def without_hidden(self) -> "Choices":

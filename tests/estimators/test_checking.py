@@ -111,7 +111,7 @@ def test_auto_answers_with_what_the_check_recommends(told, holding, chosen, reas
     told(*holding)
     model, evaluated = fit_auto(wave())
     assert model.choices_.components == chosen
-    assert model.choices_.reasons["components"] == f"of 12 steps agree with sampled futures {reason}"
+    assert model.choices_.reasons["components"] == f"steps of 12 that agree with sampled futures: {reason}"
     assert f"components={chosen}" in str(model.choices_)
     assert model.method_ == ps.Moments(order=1, components=chosen)
     assert evaluated == [model.method_]  # skill and calibration are those of the answers
