@@ -40,6 +40,25 @@ def mixture_log_prob(log_probs: Float[np.ndarray, "m n"], weights: Weights = Non
         return np.logaddexp.reduce(log_probs + np.log(weights), axis=0)
 
 
+def mixture_cdf(
+    y: Float[np.ndarray, "*s n y"], mean: Float[np.ndarray, "m n y"], std: Float[np.ndarray, "m n y"], weights: Weights = None
+) -> Float[np.ndarray, "*s n y"]:
+    """P(Y <= y) of a mixture, output by output; a component of zero variance is a step.
+
+    Example:
+        >>> mixture_cdf(np.zeros((1, 1)), np.array([[[-9.0]], [[9.0]]]), np.ones((2, 1, 1)))
+        array([[0.5]])
+    """
+    from scipy.special import ndtr  # slow to import
+
+    found = np.zeros(np.shape(y))
+    shares = np.full(mean.shape[:2], 1 / len(mean)) if weights is None else weights
+    for share, m, s in zip(shares, mean, std, strict=True):
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            found += share[:, None] * np.where(s > 0, ndtr((y - m) / s), y >= m)
+    return found
+
+
 def mixture_quantile(
     probability: float, mean: Float[np.ndarray, "m n y"], std: Float[np.ndarray, "m n y"], weights: Weights = None
 ) -> Float[np.ndarray, "n y"]:
@@ -52,7 +71,7 @@ def mixture_quantile(
         >>> mixture_quantile(0.5, np.array([[[0.0]], [[0.1]], [[1e30]]]), np.ones((3, 1, 1))).round(1)
         array([[0.7]])
     """
-    from scipy.special import ndtr, ndtri  # slow to import
+    from scipy.special import ndtri  # slow to import
 
     require_probability(probability)
     each = mean + ndtri(probability) * std
@@ -61,10 +80,7 @@ def mixture_quantile(
     low, high = np.where(there, each, np.inf).min(axis=0), np.where(there, each, -np.inf).max(axis=0)
     middle = low / 2 + high / 2
     while ((low < middle) & (middle < high)).any():  # until there is no floating point number in between
-        # A component of zero variance has all or none of its mass below.
-        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-            cdf = np.where(std > 0, ndtr((middle - mean) / std), middle >= mean)
-        below = _average(cdf, weights)
+        below = mixture_cdf(middle, mean, std, weights)
         low, high = np.where(below < probability, middle, low), np.where(below < probability, high, middle)
         middle = low / 2 + high / 2
     return middle

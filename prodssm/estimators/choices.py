@@ -1,6 +1,6 @@
 """What `ProDSSM` chooses from the data where a parameter is "auto", and why."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -12,7 +12,9 @@ from prodssm.data.folds import Block, folds
 from prodssm.data.series import REGULAR_TOLERANCE, Series, part_of
 from prodssm.data.splitting import without_blocks
 from prodssm.estimators.physics import in_words
+from prodssm.methods.base import Method
 from prodssm.models.likelihoods.base import Likelihood
+from prodssm.scoring.diagnostics import GaussianCheck
 from prodssm.training.recipe import Recipe
 from prodssm.training.subspace import LinearModel, identify
 
@@ -50,6 +52,7 @@ class Choices:
         batch: Their number per step, or "all".
         linear_dim: Number of states of the linear model of the ladder; None without one.
         calibrated: Whether held-out blocks say how wide forecasts are.
+        components: Of the mixture that answers, where `Moments(components="auto")` left it open; else None.
         reasons: Why, by name, for what was chosen.
         scores: RMSE of free runs over held-out blocks of the ladder of linear models, standardised, by (states, feedthrough).
     """
@@ -66,6 +69,7 @@ class Choices:
     batch: Any = "all"
     linear_dim: int | None = None
     calibrated: bool = True
+    components: int | None = None
     reasons: dict[str, str] = field(default_factory=dict)
     scores: dict[str, float] = field(default_factory=dict)
 
@@ -96,6 +100,19 @@ class Choices:
         if not likelihood.has_variance:
             why = f"{likelihood} has no variance, hence no skill, no check and no rival either"
         return replace(self, calibrated=False).because(calibrated=why)
+
+    def for_method(self, method: Method) -> "Choices":
+        """With the number of components of training, if it was left open."""
+        if not method.automatic:
+            return self
+        return replace(self, components=1).because(components="one Gaussian is trained; a check afterwards chooses")
+
+    def checked(self, checks: Mapping[int, GaussianCheck]) -> "Choices":
+        """With the number of components that agrees with sampled futures, else the largest that was tried."""
+        count, last = list(checks.items())[-1]
+        found = [f"{each.trusted} with {'one Gaussian' if n == 1 else f'{n} components'}" for n, each in checks.items()]
+        reason = f"steps of {len(last.mean_gap)} that agree with sampled futures: {', '.join(found)}"
+        return replace(self, components=count).because(components=reason if last.holds else f"{reason}, so none holds")
 
     def without_hidden(self) -> "Choices":
         """The model without hidden layers that competes with the network."""

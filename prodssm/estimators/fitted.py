@@ -72,6 +72,11 @@ class FittedModel:
         return behind, self._in_units(found, series, standard)
 
     @property
+    def components(self) -> int:
+        """Number of Gaussians in the belief about the state."""
+        return self.method.count if isinstance(self.method, Moments) else 1
+
+    @property
     def state_scaling(self) -> Standardiser:
         """The scaling of the state: that of the data if the emission is the identity, else none."""
         if self.ssm.emission is None:
@@ -93,7 +98,7 @@ class FittedModel:
 
     def _mixture_in_units(self, mixture: Any) -> Any:
         means, covs = self._state_moments(mixture.means, mixture.covs)
-        return eqx.tree_at(lambda found: (found.means, found.covs), mixture, (means, covs))
+        return eqx.tree_at(lambda each: (each.means, each.covs), mixture, (means, covs))
 
     def _outputs(self, mean: Values, cov: Values, u: Values | None) -> Outputs:
         """The emission's outputs at beliefs about the state in standardised units, in the units of the data."""
@@ -181,7 +186,7 @@ class FittedModel:
         return self.state_scaling.inverse(states), self.scaling.y.inverse(y)
 
     def check(self, standard: Series, steps: int, samples: int) -> GaussianCheck:
-        """Compare the Gaussian forecast of the last steps of a standardised series with futures sampled from the model."""
+        """Compare the forecast of the last steps of a standardised series with futures sampled from the model."""
         cut = max(len(standard) - steps, 2)
         past = first_steps(standard, cut)
         u = None if standard.u is None else standard.u[cut:]
@@ -189,7 +194,8 @@ class FittedModel:
         found = forecast(self.ssm, past, steps, self.method, u=u, dt=dt)
         ahead = future_inputs(self.ssm, past, steps, u, dt)
         futures = sample_futures(self.recursion, past.record, ahead, key=jr.key(self.seed + 1), samples=samples)
-        return compare_with_samples(*(np.asarray(part, float) for part in (found.mean, found.std, futures)))
+        mean, std, futures = (np.asarray(part, float) for part in (found.mean, found.std, futures))
+        return compare_with_samples(mean, std, futures, predictive(found.about, self.ssm.likelihood), self.components)
 
     def start(self) -> Stream:
         """A stream before its first observation."""

@@ -18,6 +18,7 @@ from prodssm.data.long import LongSeries
 from prodssm.data.scaling import DataScaling
 from prodssm.data.series import Series, as_series_list, require_regular, require_trainable
 from prodssm.estimators.calibration import Calibration
+from prodssm.estimators.checking import check_fit, with_components
 from prodssm.estimators.choices import AUTO, MEMBERS, Choices, choose
 from prodssm.estimators.fitted import FittedModel, require_fit
 from prodssm.estimators.fitting import (
@@ -29,13 +30,12 @@ from prodssm.estimators.fitting import (
     warn_of_training,
 )
 from prodssm.estimators.held_out import forecast_blocks, pooled_rmse, prolonged
-from prodssm.estimators.parameters import NestedParameters, seed_of
+from prodssm.estimators.parameters import NestedParameters, likelihood_of, require_no_target, seed_of
 from prodssm.estimators.physics import known_parts, require_known
 from prodssm.estimators.skill import Skill, calibrated_out_of_fold, in_standard_deviations, measure_skill
-from prodssm.methods.base import require_weight_mode
+from prodssm.methods.base import Method, find_method, require_weight_mode
 from prodssm.methods.moments import Moments
 from prodssm.models.likelihoods.base import Likelihood
-from prodssm.models.likelihoods.gaussian import GaussianLikelihood
 from prodssm.scoring.diagnostics import GaussianCheck
 from prodssm.training.history import History
 from prodssm.training.initialisation import Architecture, KnownParts
@@ -44,7 +44,6 @@ from prodssm.training.recipe import SERIES_RECIPE, Recipe
 BETTER = 0.97  # times the held-out RMSE of a linear model: what a network must reach
 UPDATE_ITERATIONS = 100
 PIECES, PIECE = 20, 10_000  # of a series that is not in memory, and their time steps
-CHECK_STEPS, CHECK_SAMPLES = 20, 400  # of the check of the Gaussian assumption at the end of a fit
 
 
 class Learning(NestedParameters):
@@ -76,6 +75,11 @@ class Learning(NestedParameters):
     def history_(self) -> History:
         """What training recorded, member after member."""
         return reduce(History.followed_by, (member.history for member in self.members_))
+
+    @property
+    def method_(self) -> Method:
+        """The method of the first member's answers, in which nothing is "auto"."""
+        return self.members_[0].method
 
     def fit(self, data: Any, y: Any = None, *, validation_data: Any = None, warm_start: bool = False) -> Any:
         """Learn from one or many series: an array (time, y), a `Series`, a data frame, or a list of these; or a `LongSeries`.
@@ -120,8 +124,8 @@ class Learning(NestedParameters):
         if (
             not self.history_.interrupted and likelihood.has_variance
         ):  # whoever interrupts does not want to wait for another compilation
+            self._check_gaussian(series)  # first, because it may choose a mixture
             self._evaluate(series, blocks)
-            self._check_gaussian(series)
         return self
 
     def choose(self, data: Any) -> Choices:
@@ -280,7 +284,7 @@ class Learning(NestedParameters):
         params, validated = self.get_params(deep=False), validated or given.validation is not None
         likelihood = self._checked_likelihood()
         found = choose(linked(series, likelihood), params, linear_start=bool(recipe.linear_start), validated=validated)
-        self.choices_ = found.for_likelihood(likelihood)
+        self.choices_ = found.for_likelihood(likelihood).for_method(self._checked_method())
         self.scaling_ = replace(self.scaling_, regular=not self.choices_.residual)
         if not self.choices_.residual:
             for each in series:
@@ -293,8 +297,11 @@ class Learning(NestedParameters):
             likelihood.require_bound()
         checkpoint = None if self.checkpoint is None else os.fspath(self.checkpoint)
         architecture, method = self._architecture(self.scaling_.outputs), self._checked_method()
+        if method.automatic:
+            method = with_components(method, 1)
         # Between hidden units the first order is enough for training, and almost twice as fast as the second.
-        quick = Moments(order=1) if self.choices_.automatic and self.method == "moments" else None
+        default = self.method == "moments" or self.method == Moments(components=AUTO)
+        quick = Moments(order=1) if self.choices_.automatic and default else None
         parts = architecture, likelihood, recipe, method, self.scaling_, checkpoint, self.progress, self.layout_
         return MemberFit(*parts, training_method=quick, known=self._known_parts(), long=self._long)
 
@@ -316,15 +323,17 @@ class Learning(NestedParameters):
             linear=chosen.linear,
         ).check(y_size)
 
+    def _checked_method(self) -> Method:
+        return find_method(self.method, automatic=True)
+
+    def _resolved_method(self) -> Method:
+        """The method of answers."""
+        found = self._checked_method()
+        return with_components(found, self.choices_.components or 1) if found.automatic else found
+
     def _checked_likelihood(self) -> Likelihood:
-        if self.measurement_noise is None:
-            return super()._checked_likelihood()
-        if self.likelihood is not None:
-            raise ValueError("give either measurement_noise or likelihood, not both")
-        try:
-            return GaussianLikelihood(self.measurement_noise)
-        except (TypeError, ValueError) as error:
-            raise type(error)(f"measurement_noise: {error}") from error
+        given = super()._checked_likelihood()
+        return given if self.measurement_noise is None else likelihood_of(self.measurement_noise, self.likelihood)
 
     def _validation_series(self, data: Any) -> list[Series]:
         try:
@@ -336,11 +345,15 @@ class Learning(NestedParameters):
             raise type(error)(f"validation_data: {error}") from error
 
     def _check_gaussian(self, series: list[Series]) -> None:
-        """A small check of the Gaussian assumption; a disagreement is a warning."""
-        longest = max(series, key=len)
-        steps = min(CHECK_STEPS, len(longest) // 2)
-        self.check_ = self.members_[0].check(longest, max(steps, 1), CHECK_SAMPLES)
-        if not self.check_.holds:
+        """A small check of the Gaussian assumption, whose failure is a warning; or one that chooses a number of components."""
+        choose = self._checked_method().automatic
+        checks = check_fit(self.members_[0], series, choose=choose)
+        self.check_ = list(checks.values())[-1]
+        if choose:
+            self.choices_ = self.choices_.checked(checks)
+            self._tell(f"components={self.choices_.components} ({self.choices_.reasons['components']})")
+            self.members_ = tuple(replace(each, method=self._resolved_method()) for each in self.members_)
+        elif not self.check_.holds:
             warnings.warn(self.check_.verdict, UserWarning, stacklevel=3)
 
     def _series(self, data: Any) -> list[Series]:
@@ -351,9 +364,3 @@ class Learning(NestedParameters):
         for each in found:
             self._checked_likelihood().require_data(each.y, None if self.layout_ is None else self.layout_.outputs)
         return found
-
-
-def require_no_target(y: Any) -> None:
-    """Raise if observations came as a target."""
-    if y is not None:
-        raise ValueError("y must be None: observations and controls come together as data, see prodssm.Series(y, u)")

@@ -104,3 +104,19 @@ def seed_of(random_state: Any) -> int:
         require_integer("random_state", random_state, least=0)
         return int(random_state)
     return int(check_random_state(random_state).randint(2**31 - 1))
+
+
+def likelihood_of(measurement_noise: Any, likelihood: Any) -> GaussianLikelihood:
+    """The likelihood that a variance of the measurement noise stands for."""
+    if likelihood is not None:
+        raise ValueError("give either measurement_noise or likelihood, not both")
+    try:
+        return GaussianLikelihood(measurement_noise)
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"measurement_noise: {error}") from error
+
+
+def require_no_target(y: Any) -> None:
+    """Raise if observations came as a target."""
+    if y is not None:
+        raise ValueError("y must be None: observations and controls come together as data, see prodssm.Series(y, u)")

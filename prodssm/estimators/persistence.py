@@ -102,7 +102,7 @@ def _require_plausible(config: dict[str, Any], numbers: int) -> None:
 def save_prodssm(model: ProDSSM, path: str | os.PathLike[str]) -> None:
     """Write a fitted `ProDSSM`."""
     _require_named_activation(model.activation)
-    method = _nested_words(model._checked_method()), _nested_words(model.members_[0].method)
+    method = _nested_words(model._resolved_method()), _nested_words(model.method_)
     agrees = model.choices_.agrees_with(model.get_params(deep=False))
     if not agrees or method[0] != method[1] or _shape(_template(model)) != _shape(model.ssm_):
         raise ValueError("the parameters of this model were changed after fit: call fit again before save")
@@ -131,7 +131,7 @@ def _load_prodssm(config: dict[str, Any], arrays: dict[str, np.ndarray]) -> ProD
     template = _template(model)
 
     def member(seed: int, history: dict[str, Any]) -> FittedModel:
-        method = model._checked_method().seeded(jr.key(seed))
+        method = model._resolved_method().seeded(jr.key(seed))
         return FittedModel(template, scaling, method, seed, _history(history), model.layout_)
 
     model.members_ = tuple(member(**each) for each in config["members"])

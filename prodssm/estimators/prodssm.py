@@ -17,15 +17,17 @@ from prodssm.data.inputs import controls_from, future_controls, split_controls
 from prodssm.data.long import LongSeries
 from prodssm.data.series import Series, Values
 from prodssm.data.stamps import Stamps
+from prodssm.estimators.checking import check_model
 from prodssm.estimators.chunks import Chunked
 from prodssm.estimators.ensemble import mix_beliefs, mix_predictions, mix_transitions, stacked
 from prodssm.estimators.fitted import FittedModel
-from prodssm.estimators.learning import Learning, require_no_target
+from prodssm.estimators.learning import Learning
+from prodssm.estimators.parameters import require_no_target
 from prodssm.estimators.residuals import residuals_of
 from prodssm.estimators.results import Panel, Prediction, Transition, output_names
 from prodssm.estimators.smoothing import Smoothing
 from prodssm.estimators.streaming import Streaming
-from prodssm.methods.base import Method, require_weight_mode
+from prodssm.methods.base import Method, find_method, require_weight_mode
 from prodssm.models.filtering import Origin
 from prodssm.models.likelihoods.base import Likelihood
 from prodssm.models.panels import filter_panel
@@ -56,7 +58,8 @@ class ProDSSM(Smoothing, Streaming, Chunked, Learning):
             `likelihood=GaussianLikelihood(variance)`; give one of the two.
         likelihood: The distribution of an observation given the emission's output; None is Gaussian.
         method: "moments" (closed form), "linearised" (EKF), "unscented" (UKF), "cubature", "sampled" (Monte Carlo), or a method
-            with parameters such as `Moments(order=2)`.
+            with parameters such as `Moments(order=2)`. `Moments(components="auto")` trains with one Gaussian and answers with a
+            mixture if `check` recommends one.
         recipe: How to train, a `Recipe`; what is None in it is the default (docs/recipe.md).
         n_estimators: Number of models, trained from the seeds `random_state`, `random_state + 1`, ...; their forecast is the
             mixture, which is wider where they differ. "auto" takes four that hold out different blocks of the data, unless the
@@ -71,6 +74,7 @@ class ProDSSM(Smoothing, Streaming, Chunked, Learning):
     Attributes:
         members_: The trained models, each a `FittedModel`.
         ssm_: The `StateSpaceModel` of the first of them, in standardised units.
+        method_: The method of its answers; with a number of components also where that was "auto".
         history_: What training recorded, member after member.
         check_: A check of the Gaussian assumption on the training data; None if training was interrupted, or if the model was
             loaded from a file.
@@ -242,10 +246,11 @@ class ProDSSM(Smoothing, Streaming, Chunked, Learning):
             raise ValueError("data must have observations after the first of a series, to be scored")
         return total / count
 
-    def check(self, data: Any, steps: int = 20, samples: int = 1000) -> GaussianCheck:
+    def check(self, data: Any, steps: int = 20, samples: int = 4000) -> GaussianCheck:
         """Check the Gaussian assumption: the deterministic forecast against futures sampled from the same model.
 
-        It says nothing about whether the model fits the data. With several models the first one is checked.
+        It says nothing about whether the model fits the data. With several models the first one is checked. If one Gaussian
+        does not hold, mixtures of 2, 4, 8 and 16 are tried until one does; each is compiled anew.
 
         Args:
             data: A series; the forecast is of its last `steps` observations, so that their controls are known.
@@ -253,21 +258,20 @@ class ProDSSM(Smoothing, Streaming, Chunked, Learning):
             samples: Number of sampled futures.
 
         Returns:
-            Differences per step and output, and a `.verdict` in words.
+            Differences per step and output, a `.verdict` in words, and the number of `.components` that holds at all steps.
         """
         require_integer("steps", steps, least=1)
         require_integer("samples", samples, least=10)
         series = self._one(data)
         if len(series) < steps + 2:
             raise ValueError(f"data must have at least {steps + 2} observations for {steps} steps, got {len(series)}")
-        return self.members_[0].check(self.scaling_.transform_series(series), steps, samples)
+        return check_model(self.members_[0], self.scaling_.transform_series(series), steps, samples)
 
     def with_method(self, method: str | Method) -> "ProDSSM":
         """The same fitted model with answers by another method, such as `Unscented()` or more particles."""
         self._require_fit()
         same = copy(self)
-        same.method = method
-        found = same._checked_method()
+        same.method, found = method, find_method(method)
         require_weight_mode(self.weights, found)
         same.members_ = tuple(replace(each, method=found.seeded(jr.key(each.seed))) for each in self.members_)
         return same

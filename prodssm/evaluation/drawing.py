@@ -7,6 +7,9 @@ import numpy as np
 from prodssm._validation import require_integer
 from prodssm.data.series import Series
 
+TAIL, CELLS, DARKEST = 5e-4, 300, 0.75  # of a density: beyond its picture, cells, opacity of the likeliest one
+VALLEY = 0.03  # depth of one between modes, relative to the likeliest cell
+
 
 def wall_times(found: Any) -> np.ndarray | None:
     """The time stamps of data or of a result, as the clock on the wall shows them."""
@@ -28,11 +31,84 @@ def pyplot() -> Any:
     return plt
 
 
-def draw_band(ax: Any, x: np.ndarray, mean: np.ndarray, bounds: Any, colour: str | None, label: str) -> Any:
-    """Draw a line with a band around it, and return the line."""
-    line = ax.plot(x, mean, color=colour, lw=1.2, label=label)[0]
-    ax.fill_between(x, *bounds, color=line.get_color(), alpha=0.2, lw=0)
+def draw_band(
+    ax: Any, x: np.ndarray, mean: np.ndarray, bounds: Any, colour: str | None, label: str, *, density: Any = None
+) -> Any:
+    """Draw a line with a band around it, or its ends around a density, and return the line.
+
+    Args:
+        ax: Axes to draw on.
+        x: Where.
+        mean: The line.
+        bounds: Lower and upper ends of the band.
+        colour: Of all; the next one in the colour cycle if not given.
+        label: Of the line in the legend.
+        density: Edges of cells and probabilities of them at each step, see `cell_probabilities`; None fills the band.
+    """
+    line = ax.plot(x, mean, color=colour, lw=1.2 if density is None else 0.8, label=label)[0]
+    if density is None:
+        ax.fill_between(x, *bounds, color=line.get_color(), alpha=0.2, lw=0)
+        return line
+    for bound in bounds:
+        ax.plot(x, bound, color=line.get_color(), lw=0.8, ls=":")
+    edges, cells = density
+    _draw_density(ax, x, edges, cells, line.get_color())
     return line
+
+
+def cell_probabilities(distribution: Any, output: int) -> tuple[np.ndarray, np.ndarray]:
+    """Edges of cells that cover nearly all of a predictive distribution, and their probabilities, cell by step.
+
+    Args:
+        distribution: With `.cdf` and `.quantile`.
+        output: Index of the output.
+    """
+    low, high = (distribution.quantile(each)[:, output] for each in (TAIL, 1 - TAIL))
+    edges = np.linspace(low.min(), high.max(), CELLS + 1)
+    y = np.broadcast_to(edges[:, None, None], (CELLS + 1, *distribution.quantile(0.5).shape))
+    return edges, np.diff(distribution.cdf(y)[..., output], axis=0)
+
+
+def has_modes(cells: np.ndarray) -> bool:
+    """Whether at some step there is a valley between two places that are more likely, which a band does not show.
+
+    Args:
+        cells: Probabilities, cell by step.
+    """
+    below, above = (np.maximum.accumulate(each, axis=0) for each in (cells, cells[::-1]))
+    valley = np.minimum(below, above[::-1]) - cells
+    return bool((valley > VALLEY * cells.max(axis=0)).any())
+
+
+def likeliest(edges: np.ndarray, cells: np.ndarray, share: float) -> list[tuple[int, float, float]]:
+    """The highest-density regions of a share of the probability, as (step, lower end, upper end); several if there are modes.
+
+    Args:
+        edges: Of the cells.
+        cells: Probabilities, cell by step.
+        share: Of the probability.
+    """
+    found = []
+    for step, column in enumerate(cells.T):
+        order = np.argsort(column)[::-1]
+        inside = np.zeros(len(column) + 2, int)
+        inside[order[: np.searchsorted(column[order].cumsum(), share * column.sum()) + 1] + 1] = 1
+        starts, ends = (np.flatnonzero(np.diff(inside) == each) for each in (1, -1))
+        found += [(step, float(edges[a]), float(edges[b])) for a, b in zip(starts, ends, strict=True)]
+    return found
+
+
+def _draw_density(ax: Any, x: np.ndarray, edges: np.ndarray, cells: np.ndarray, colour: str) -> None:
+    """A column for each step, darkest where the step is most likely."""
+    from matplotlib.colors import LinearSegmentedColormap, to_rgb
+
+    shades = LinearSegmentedColormap.from_list("density", [(*to_rgb(colour), alpha) for alpha in (0.0, DARKEST)])
+    at = np.asarray(ax.convert_xunits(x), float)
+    between = (at[1:] + at[:-1]) / 2
+    half = (at[1] - at[0], at[-1] - at[-2]) if len(at) > 1 else (1.0, 1.0)
+    columns = np.concatenate([[at[0] - half[0] / 2], between, [at[-1] + half[1] / 2]])
+    share = cells / np.maximum(cells.max(axis=0), np.finfo(float).tiny)
+    ax.pcolormesh(columns, edges, share, cmap=shades, vmin=0, vmax=1, shading="flat", rasterized=True, zorder=0.5)
 
 
 def with_legend(ax: Any) -> Any:

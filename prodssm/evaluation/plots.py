@@ -14,22 +14,32 @@ from prodssm.data.tables import central_interval
 from prodssm.evaluation.drawing import (
     as_matrix,
     axes_or_new,
+    cell_probabilities,
     chosen_indices,
     draw_band,
+    has_modes,
     last_steps,
     pyplot,
     wall_times,
     with_legend,
 )
-from prodssm.scoring.diagnostics import MEAN_TOLERANCE, STD_TOLERANCE, GaussianCheck
+from prodssm.scoring.diagnostics import CDF_TOLERANCE, MEAN_TOLERANCE, STD_TOLERANCE, GaussianCheck
 
 PROBABILITY = 0.95
 
 
 def plot_forecast(
-    prediction: Any, history: Any = None, output: int | str | None = None, ax: Any = None, *, last: int | None = None
+    prediction: Any,
+    history: Any = None,
+    output: int | str | None = None,
+    ax: Any = None,
+    *,
+    last: int | None = None,
+    colour: str | None = None,
 ) -> Any:
     """Plot a forecast with its band, and the observations before it.
+
+    Where a mixture has several modes each step is shaded by its density, and dotted lines are the ends of the interval.
 
     Args:
         prediction: Result of `ProDSSM.forecast` or `prodssm.forecast`.
@@ -37,6 +47,7 @@ def plot_forecast(
         output: Output to draw, by index or name; all outputs if not given.
         ax: Axes to draw on.
         last: Number of last time steps of the history to draw; all of them if not given.
+        colour: Colour of the first output; the first one of the colour cycle if not given.
 
     Returns:
         The axes.
@@ -49,6 +60,7 @@ def plot_forecast(
     bounds = central_interval(prediction, PROBABILITY)
     # The median, because the mean of a mixture may lie outside its central interval.
     mean = np.asarray(prediction.quantile(0.5) if hasattr(prediction, "quantile") else prediction.mean)
+    mixture = getattr(prediction, "components", None)
     names = getattr(prediction, "names", tuple(f"y{n}" for n in range(mean.shape[1])))
     history = from_frames(history, getattr(prediction, "layout", None))
     observed = None if history is None else as_matrix("history", history, mean.shape[1])
@@ -56,13 +68,17 @@ def plot_forecast(
     before, after = (wall_times(each) for each in (history, prediction))
     dated = after is not None and (observed is None or before is not None)
     times = times if after is None or not dated else after
-    for n in chosen_indices("output", output, names):
-        colour = f"C{n % 10}"
+    chosen = chosen_indices("output", output, names)
+    for n in chosen:
+        shade = colour if colour is not None and n == chosen[0] else f"C{n % 10}"
         if observed is not None:
             shown = last_steps(len(observed), last)
             at = shown if before is None or not dated else before[shown]
-            ax.plot(at, observed[shown, n], ".", color=colour, alpha=0.5, ms=4, label=f"{names[n]}, observed")
-        draw_band(ax, times, mean[:, n], [bound[:, n] for bound in bounds], colour, f"{names[n]}, forecast, 95 %")
+            ax.plot(at, observed[shown, n], ".", color=shade, alpha=0.5, ms=4, label=f"{names[n]}, observed")
+        density = cell_probabilities(mixture, n) if getattr(mixture, "support", None) == "real" else None
+        density = density if density is not None and has_modes(density[1]) else None
+        band = [bound[:, n] for bound in bounds]
+        draw_band(ax, times, mean[:, n], band, shade, f"{names[n]}, forecast, 95 %", density=density)
     if observed is not None:
         ax.axvline(len(observed) - 0.5 if before is None or not dated else before[-1], color="0.6", lw=0.8)
     ax.set(xlabel="time" if dated else "steps ahead" if observed is None else "time step", ylabel="observation")
@@ -200,7 +216,7 @@ def plot_history(history: Any, ax: Any = None) -> Any:
 
 
 def plot_check(check: GaussianCheck, ax: Any = None) -> Any:
-    """Plot the agreement of a Gaussian forecast with futures sampled from the same model, one line per output.
+    """Plot the agreement of a forecast with futures sampled from the same model, one line per output.
 
     Dotted lines are the tolerances without the allowance for sampling error. Shaded steps are trusted.
 
@@ -218,11 +234,16 @@ def plot_check(check: GaussianCheck, ax: Any = None) -> Any:
     ax = axes_or_new(ax)
     steps = np.arange(1, len(check.mean_gap) + 1)
     ax.axvspan(0.5, check.trusted + 0.5, color="0.93", lw=0, label="trusted")
-    curves = {"std of the forecast / std of the samples": check.std_ratio, "distance of the means / std": check.mean_gap}
+    curves = {
+        "std of the forecast / std of the samples": check.std_ratio,
+        "distance of the means / std": check.mean_gap,
+        "error of probabilities": check.cdf_gap,
+    }
     for n, (label, values) in enumerate(curves.items()):
         lines = ax.plot(steps, values, color=f"C{n}", marker=".", lw=1)
         lines[0].set_label(label)
-    for level, colour in ((1 / STD_TOLERANCE, "C0"), (STD_TOLERANCE, "C0"), (MEAN_TOLERANCE, "C1")):
+    levels = (1 / STD_TOLERANCE, "C0"), (STD_TOLERANCE, "C0"), (MEAN_TOLERANCE, "C1"), (CDF_TOLERANCE, "C2")
+    for level, colour in levels:
         ax.axhline(level, color=colour, ls=":", lw=0.8)
     ax.set(
         xlabel="steps ahead", xlim=(0.5, len(steps) + 0.5), title=f"{check.trusted} of {len(steps)} steps agree with samples"

@@ -63,11 +63,13 @@ def forecast_section(found: Findings, pictures: Pictures) -> Markup:
     if found.names.controls:
         future = "Controls are those of the data; what follows their end is not known, so nothing is forecast there."
     calibrated = any(each.prediction.calibrated for each in found.forecasts)
+    mixture = found.model.members_[0].components > 1
     caption = say(
         "Median of the forecast with {half} and {most} intervals from one origin, the last time that it knows, beside what was "
-        "observed. {widths} {future}",
+        "observed. {places}{widths} {future}",
         half=percent(0.5),
         most=percent(0.95),
+        places="Where there are several modes the likeliest half takes the place of the narrower interval. " if mixture else "",
         widths="Widths are calibrated." if calibrated else "Widths are the model's own, not calibrated.",
         future=future,
     )

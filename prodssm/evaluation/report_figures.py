@@ -6,6 +6,7 @@ import numpy as np
 from scipy import special
 
 from prodssm.data.series import Series
+from prodssm.evaluation.drawing import cell_probabilities, has_modes, likeliest
 from prodssm.evaluation.report_findings import Findings
 from prodssm.evaluation.report_html import DASH, name_of, unit_of
 from prodssm.evaluation.report_measures import LEVELS, LearnedTransition, pit_values
@@ -157,12 +158,28 @@ def _forecast_view(
     }
     panels = []
     for k, title in enumerate(found.names.outputs[:MOST_OUTPUTS]):
-        band = pictures.add_line(**axis.line(after, **{name: np.asarray(part)[:, k] for name, part in bounds.items()}))
+        places = _places(prediction, k)
+        # The central half of several modes may be where nothing is likely.
+        drawn = {name: np.asarray(part)[:, k] for name, part in bounds.items() if places is None or not name.endswith("2")}
+        band = pictures.add_line(**axis.line(after, **drawn))
         dots = pictures.add_line(**axis.line(known, y=y[known, k]))
         mark = pictures.add_line(x=rounded([axis.at(origin - 1)], TIME_DIGITS))
         layers = [layer("mark", mark, "origin", "grey"), layer("band", band, "forecast", "blue")]
+        if places is not None:
+            at, low, high = (list(part) for part in zip(*places, strict=True))
+            times = rounded([axis.at(origin + n) for n in at], TIME_DIGITS)
+            boxes = pictures.add_line(x=times, w=axis.step, lo=rounded(low), hi=rounded(high))
+            layers.insert(1, layer("boxes", boxes, "likeliest half", "blue"))
         panels.append(panel(title, found.names.time, [*layers, layer("dots", dots, "observed", "ink")], h=260))
     pictures.add_view("forecast", f"{place}/{number}", panels, dims=["series", "origin"])
+
+
+def _places(prediction: Any, output: int) -> list[tuple[int, float, float]] | None:
+    """Where half of the probability is most likely to be, if a forecast has several modes."""
+    if getattr(prediction.components, "support", None) != "real":
+        return None
+    edges, cells = cell_probabilities(prediction.components, output)
+    return likeliest(edges, cells, 0.5) if has_modes(cells) else None
 
 
 # ---------------------------------------------------------------- scores

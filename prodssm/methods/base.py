@@ -27,6 +27,7 @@ from prodssm.networks.base import Function
 
 Weights = Literal["local", "global", "point"]
 WEIGHTS = ("local", "global", "point")
+AUTO = "auto"
 
 
 class Method(eqx.Module):
@@ -91,14 +92,26 @@ class Method(eqx.Module):
         return weights != "global" or self.carries_weights
 
     @property
+    def automatic(self) -> bool:
+        """Whether it leaves something to `ProDSSM.fit`, until which it cannot be used."""
+        return False
+
+    @property
     def random(self) -> bool:
         """Whether the method draws random numbers."""
         return False
 
 
-def find_method(method: "str | Method") -> Method:
-    """The method of this name with its default parameters, or the method itself."""
+def find_method(method: "str | Method", *, automatic: bool = False) -> Method:
+    """The method of this name with its default parameters, or the method itself.
+
+    Args:
+        method: A name or a method.
+        automatic: Whether it may leave something to `ProDSSM.fit`.
+    """
     if isinstance(method, Method):
+        if method.automatic and not automatic:
+            raise ValueError(f"{method} leaves a number to ProDSSM.fit; give it here, as in Moments(components=8)")
         return method
     if not isinstance(method, str):
         raise TypeError(f"method must be a name or a prodssm method such as prodssm.Moments(), got {type(method).__name__}")

@@ -7,7 +7,7 @@ from prodssm._validation import plain, require_integer
 from prodssm.beliefs.channel import Channel, Link
 from prodssm.beliefs.gaussian import Belief
 from prodssm.beliefs.mixture import GaussianMixture
-from prodssm.methods.base import Method
+from prodssm.methods.base import AUTO, Method
 from prodssm.methods.known import known_moments
 from prodssm.methods.moments_global import forward
 from prodssm.methods.moments_local import local_moments
@@ -26,7 +26,8 @@ class Moments(Method):
         order: Truncation order of the covariances between hidden units; `None` takes 8 for a scalar state without carried
             weights, 2 for mixtures and 4 otherwise.
         components: Number of Gaussians in the belief; one is the paper's assumption. More follow states that may be in
-            several places, and functions that bend within the belief.
+            several places, and functions that bend within the belief. With "auto" `ProDSSM.fit` trains one Gaussian and takes
+            as many for its answers as `ProDSSM.check` recommends.
         splits: Of several components: into how many narrower ones each is split, on average, before it moves; they share the
             room by their weights and by how much the transition bends. Afterwards they are merged again.
 
@@ -36,18 +37,41 @@ class Moments(Method):
     """
 
     order: int | None = eqx.field(static=True, default=None, converter=plain)
-    components: int = eqx.field(static=True, default=1, converter=plain)
+    components: int | str = eqx.field(static=True, default=1, converter=plain)
     splits: int = eqx.field(static=True, default=27, converter=plain)
 
     def __check_init__(self):
         if self.order is not None:
             require_integer("order", self.order, least=1)
-        require_integer("components", self.components, least=1)
+        if isinstance(self.components, str) and self.components != AUTO:
+            raise ValueError(f"components must be a number of Gaussians or 'auto', got {self.components!r}")
+        if not self.automatic:
+            require_integer("components", self.components, least=1)
         require_integer("splits", self.splits, least=1)
+
+    @property
+    def automatic(self) -> bool:
+        """Whether `ProDSSM.fit` is to choose the number of components."""
+        return self.components == AUTO
+
+    @property
+    def count(self) -> int:
+        """The number of components."""
+        assert isinstance(self.components, int), "find_method has refused what is automatic"
+        return self.components
+
+    def with_components(self, count: int) -> "Moments":
+        """The same method with so many components.
+
+        Example:
+            >>> Moments(components="auto").with_components(4)
+            Moments(components=4)
+        """
+        return Moments(order=self.order, components=count, splits=self.splits)
 
     def start(self, belief: Belief) -> Belief:
         """The belief itself, or in the first slot of a mixture."""
-        return belief if self.components == 1 else GaussianMixture.single(belief.state, self.components, self.splits)
+        return belief if self.count == 1 else GaussianMixture.single(belief.state, self.count, self.splits)
 
     def takes(self, weights: str) -> bool:
         """All weights; global ones as one Gaussian, because components of a mixture do not share a belief about weights."""
@@ -57,7 +81,7 @@ class Moments(Method):
         """The truncation order around this belief."""
         if self.order is not None:
             return self.order
-        if self.components > 1:
+        if self.count > 1:
             return DEFAULT_ORDER_MIXTURE
         return DEFAULT_ORDER_SCALAR if belief.weights is None and belief.mean.size == 1 else DEFAULT_ORDER
 

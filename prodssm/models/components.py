@@ -13,7 +13,7 @@ from jaxtyping import Array, Float
 
 from prodssm._compilation import bucket, compiled, pad
 from prodssm.beliefs.gaussian import Gaussian, gaussian_log_probs, standard_deviations
-from prodssm.beliefs.mixture_scores import mixture_crps, mixture_log_prob, mixture_moments, mixture_quantile
+from prodssm.beliefs.mixture_scores import mixture_cdf, mixture_crps, mixture_log_prob, mixture_moments, mixture_quantile
 from prodssm.data.scaling import Standardiser
 from prodssm.models.likelihoods.base import Likelihood
 from prodssm.models.likelihoods.quantiles import find_quantile
@@ -43,6 +43,11 @@ class Components:
             return found.components
         mean, cov = (np.asarray(part, float)[None] for part in (found.mean, found.cov))
         return cls(np.ones(mean.shape[:2]), mean, cov)
+
+    @classmethod
+    def of_marginals(cls, mean: Float[np.ndarray, "n y"], std: Float[np.ndarray, "n y"]) -> "Components":
+        """One Gaussian at each step, of which nothing joint is asked."""
+        return cls(np.ones((1, len(mean))), mean[None], (std[:, :, None] ** 2 * np.eye(mean.shape[1]))[None])
 
     @classmethod
     def of_beliefs(cls, beliefs: Any, scaling: Standardiser) -> "Components":
@@ -76,6 +81,15 @@ class Components:
     def moments(self) -> tuple[Float[np.ndarray, "n y"], Float[np.ndarray, "n y y"]]:
         """Mean and covariance of the mixture."""
         return mixture_moments(self.mean, self.cov, self.weights)
+
+    @property
+    def support(self) -> str:
+        """Of the observations: real numbers."""
+        return "real"
+
+    def cdf(self, y: Float[np.ndarray, "*s n y"]) -> Float[np.ndarray, "*s n y"]:
+        """P(Y <= y), output by output, of one or several values at each step."""
+        return mixture_cdf(y, self.mean, self.std, self.weights)
 
     def quantile(self, probability: float) -> Float[np.ndarray, "n y"]:
         """Marginal quantiles of the mixture."""
@@ -148,8 +162,10 @@ class OutputComponents:
         """Of the observations: "real", "counts" or "binary"."""
         return self.groups[0].likelihood.support
 
-    def cdf(self, y: Float[np.ndarray, "n y"]) -> Float[np.ndarray, "n y"]:
-        """P(Y <= y), output by output."""
+    def cdf(self, y: Float[np.ndarray, "*s n y"]) -> Float[np.ndarray, "*s n y"]:
+        """P(Y <= y), output by output, of one or several values at each step."""
+        if y.ndim > 2:  # one after the other, because the quadratures of many values need much memory
+            return np.stack([self.cdf(each) for each in y])
         return sum((group.cdf(y) for group in self.groups), np.zeros(y.shape))
 
     def quantile(self, probability: float) -> Float[np.ndarray, "n y"]:

@@ -17,7 +17,7 @@ from prodssm.beliefs.gaussian import Belief, standard_deviations
 from prodssm.beliefs.linalg import symmetrise
 from prodssm.data.series import REGULAR_TOLERANCE, Record, Series, Values
 from prodssm.methods.base import Method
-from prodssm.models.components import predictive
+from prodssm.models.components import Components, OutputComponents, predictive
 from prodssm.models.filtering import Recursion, checked_input, last_filtered
 from prodssm.models.likelihoods.base import Likelihood
 from prodssm.models.state_space import StateSpaceModel, require_steps
@@ -58,11 +58,15 @@ class Forecast(eqx.Module):
         """Standard deviations, step by output."""
         return standard_deviations(self.cov)
 
+    @property
+    def components(self) -> Components | OutputComponents | None:
+        """The predictive distribution where it is not one Gaussian, else None."""
+        return None if self.likelihood is None else predictive(self.about, self.likelihood)
+
     def interval(self, probability: float = 0.95) -> tuple[Float[Values, "steps y"], Float[Values, "steps y"]]:
         """Lower and upper ends of central intervals, output by output."""
         require_probability(probability)
-        components = None if self.likelihood is None else predictive(self.about, self.likelihood)
-        if components is not None:
+        if (components := self.components) is not None:
             low, high = (components.quantile(each) for each in ((1 - probability) / 2, (1 + probability) / 2))
             return low.astype(self.mean.dtype), high.astype(self.mean.dtype)
         width = NormalDist().inv_cdf(0.5 + float(probability) / 2) * self.std

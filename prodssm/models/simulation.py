@@ -1,6 +1,5 @@
 """Trajectories drawn from a model: simulations from its start, and sampled futures of a series."""
 
-from functools import partial
 from typing import Any
 
 import jax
@@ -70,23 +69,27 @@ def sample_futures(
     recursion: Recursion, record: Record, ahead: Moves, *, key: PRNGKeyArray, samples: int
 ) -> Float[Values, "samples steps y"]:
     """Observations along sampled futures of a record."""
-    rule = partial(_sample_futures, key, samples)
+
+    def rule(recursion: Recursion, belief: Belief, _: Values, ahead: Moves) -> Array:
+        return _futures(recursion.model, _starts(key, samples, belief), key, ahead)
+
     return forecast_from(rule, recursion, record, ahead).swapaxes(0, 1)
 
 
 @compiled
-def _sample_futures(
-    key: PRNGKeyArray, samples: int, recursion: Recursion, belief: Belief, _: Array, ahead: Moves
-) -> Float[Array, "steps samples y"]:
-    model = recursion.model
+def _starts(key: PRNGKeyArray, samples: int, belief: Belief) -> tuple[Array, Any, Array]:
+    """States, weights if they are carried, and keys of paths; a program of its own, so that methods share that of paths."""
+    start_keys, path_keys = jax.vmap(jr.split, out_axes=1)(jr.split(key, samples))
+    return *jax.vmap(lambda key: belief.draw(key=key))(start_keys), path_keys
 
-    def future(key):
-        start_key, path_key = jr.split(key)
-        x, weights = belief.draw(key=start_key)
+
+@compiled
+def _futures(model: StateSpaceModel, starts: Any, key: PRNGKeyArray, ahead: Moves) -> Float[Array, "steps samples y"]:
+    def future(x, weights, path_key):
         network = model.transition if weights is None else model.transition.with_weights(weights)
         return _path(model, network, x, ahead, path_key)[1]
 
-    outputs = jax.vmap(future, out_axes=1)(jr.split(key, samples))
+    outputs = jax.vmap(future, out_axes=1)(*starts)
     return model.likelihood.sample(outputs, key=jr.fold_in(key, 1))
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from prodssm.beliefs.mixture_scores import mixture_crps, mixture_log_prob, mixture_moments, mixture_quantile
+from prodssm.beliefs.mixture_scores import mixture_cdf, mixture_crps, mixture_log_prob, mixture_moments, mixture_quantile
 from prodssm.scoring import metrics
 
 
@@ -26,6 +26,19 @@ def test_a_mixture_has_the_mean_density_of_its_components():
         [[0.5, 0.0, 1e-300], [0.25, 0.5, 3e-300]], where=[[True, False, True], [True] * 3], out=np.full((2, 3), -np.inf)
     )
     assert np.allclose(mixture_log_prob(each), np.log([0.375, 0.25, 2e-300]))
+
+
+def test_the_distribution_function_is_the_mean_of_those_of_components_at_any_number_of_values():
+    mean, std = np.array([[[0.0, 1.0]], [[2.0, -1.0]]]), np.array([[[1.0, 0.0]], [[0.5, 3.0]]])
+    weights = np.array([[0.25], [0.75]])
+    y = np.linspace(-4, 4, 33)[:, None, None] * np.ones((1, 2))
+    found = mixture_cdf(y, mean, std, weights)
+    assert np.allclose(found[:, 0, 0], 0.25 * norm.cdf(y[:, 0, 0]) + 0.75 * norm.cdf(y[:, 0, 0], 2, 0.5))
+    assert np.allclose(found[:, 0, 1], 0.25 * (y[:, 0, 1] >= 1) + 0.75 * norm.cdf(y[:, 0, 1], -1, 3))
+    assert np.allclose(mixture_cdf(y[3], mean, std), mixture_cdf(y, mean, std, np.full((2, 1), 0.5))[3])
+    for probability in (0.1, 0.5, 0.9):
+        at = mixture_quantile(probability, mean, std, weights)
+        assert mixture_cdf(at, mean, std, weights)[0, 0] == pytest.approx(probability)
 
 
 def test_one_component_is_its_own_mixture():

@@ -11,6 +11,8 @@ from scipy import stats
 from prodssm.data.layout import Layout
 from prodssm.data.series import Series
 from prodssm.evaluation import plots
+from prodssm.evaluation.drawing import TAIL, cell_probabilities, likeliest
+from prodssm.models.components import Components
 from prodssm.scoring import metrics
 from prodssm.scoring.diagnostics import compare_with_samples
 
@@ -101,6 +103,76 @@ def test_a_forecast_continues_the_time_steps_of_the_history():
     assert y.tolist() == [1, 3, 5, 7]
     low, high = Prediction().interval(0.95)
     assert close(array(band(ax)), array([low[0, 1], high[-1, 1]]))
+
+
+class TwoPlaces(Prediction):
+    """A forecast that is near -3 or near its mean + 3, with equal probabilities."""
+
+    def __init__(self, steps=4):
+        super().__init__(steps)
+        means = np.stack([np.full((steps, 2), -3.0), self.mean + 3.0])
+        cov = np.broadcast_to(0.25 * np.eye(2), (2, steps, 2, 2))
+        self.components = Components(np.full((2, steps), 0.5), means, cov)
+
+    def quantile(self, probability):
+        return self.components.quantile(probability)
+
+    def interval(self, probability):
+        return self.quantile((1 - probability) / 2), self.quantile((1 + probability) / 2)
+
+
+def test_a_mixture_is_shaded_in_the_places_where_it_may_be(ax):
+    found = TwoPlaces()
+    plots.plot_forecast(found, output="right", ax=ax)
+    (mesh,) = ax.collections
+    corners = mesh.get_coordinates()
+    assert corners[0, :, 0].tolist() == [0.5, 1.5, 2.5, 3.5, 4.5]
+    centres, shades = (corners[1:, 0, 1] + corners[:-1, 0, 1]) / 2, np.asarray(mesh.get_array())
+    for step in range(4):
+        places = np.array([-3.0, found.mean[step, 1] + 3.0])
+        dark = centres[shades[:, step] > 0.9]
+        assert (np.abs(dark[:, None] - places).min(axis=1) < 0.35).all()
+        assert (np.abs(dark[:, None] - places).min(axis=0) < 0.35).all()
+        assert shades[np.argmin(np.abs(centres - places.mean())), step] < 1e-3
+    ends = [np.asarray(each.get_ydata()) for each in ax.get_lines() if each.get_linestyle() == ":"]
+    assert close(array(ends), array([bound[:, 1] for bound in (found.quantile(0.025), found.quantile(0.975))]))
+    ax.figure.canvas.draw()
+
+
+def test_the_probabilities_of_cells_are_those_of_the_distribution():
+    edges, cells = cell_probabilities(TwoPlaces(1).components, 0)
+    assert cells.shape == (len(edges) - 1, 1)
+    assert cells.sum() == pytest.approx(1 - 2 * TAIL, abs=1e-6)
+    assert cells[edges[:-1] < -1].sum() == pytest.approx(0.5 - TAIL, abs=1e-3)
+
+
+def test_a_mixture_in_one_place_has_a_band(ax):
+    found = TwoPlaces()
+    for apart, shaded in ((0.4, False), (0.9, True)):
+        shift = apart * np.ones((4, 2))
+        found.components = Components(found.components.weights, np.stack([-shift, shift]), found.components.cov)
+        plots.plot_forecast(found, output=0, ax=ax)
+        assert hasattr(ax.collections[-1], "get_coordinates") == shaded
+
+
+def test_the_likeliest_half_is_in_every_mode():
+    edges, cells = cell_probabilities(TwoPlaces().components, 0)
+    found = likeliest(edges, cells, 0.5)
+    assert [step for step, _, _ in found] == [0, 0, 1, 1, 2, 2, 3, 3]
+    half = 0.5 * stats.norm.ppf(0.75)  # of each mode, one half
+    for n, (step, low, high) in enumerate(found):
+        place = 2.0 * step + 3.0 if n % 2 else -3.0
+        assert np.allclose([low, high], [place - half, place + half], atol=2 * (edges[1] - edges[0]))
+
+
+def test_one_step_of_a_mixture_has_a_column_of_its_own(ax):
+    plots.plot_forecast(TwoPlaces(1), output=0, ax=ax)
+    assert ax.collections[0].get_coordinates()[0, :, 0].tolist() == [0.5, 1.5]
+
+
+def test_a_colour_may_be_chosen(ax):
+    plots.plot_forecast(Prediction(), np.zeros((3, 2)), ax=ax, colour="red")
+    assert [each.get_color() for each in ax.get_lines()[:4]] == ["red", "red", "C1", "C1"]
 
 
 def test_a_forecast_alone_counts_steps_and_shows_all_outputs():

@@ -2,8 +2,12 @@
 
 import numpy as np
 import pytest
+from scipy import stats
 
-from prodssm.scoring.diagnostics import compare_with_samples
+import prodssm as ps
+from prodssm.data.scaling import Standardiser
+from prodssm.models.components import Components, Group, OutputComponents
+from prodssm.scoring.diagnostics import POINTS, cdf_distance, cdf_error, compare_with_samples, with_advice
 
 STEPS, OUTPUTS, SAMPLES = 5, 2, 4000
 MEAN = np.linspace(-1.0, 3.0, STEPS * OUTPUTS).reshape(STEPS, OUTPUTS)
@@ -100,3 +104,69 @@ def test_the_verdict_says_that_no_data_are_compared():
         verdict = compare_with_samples(MEAN, std, futures()).verdict
         assert "sampled from the same model" in verdict
         assert "No data were compared" in verdict
+
+
+# ---------------------------------------------------------------- shape
+
+
+def two_places(apart):
+    """A mixture of two Gaussians around each mean, with the same standard deviations as one."""
+    shift = apart * STD
+    weights = np.full((2, STEPS), 0.5)
+    cov = ((1 - apart**2) * STD**2)[:, :, None] * np.eye(OUTPUTS)
+    return Components(weights, np.stack([MEAN - shift, MEAN + shift]), np.stack([cov, cov]))
+
+
+def drawn_from_two_places(apart, seed=0):
+    rng = np.random.default_rng(seed)
+    side = np.where(rng.random((SAMPLES, STEPS, OUTPUTS)) < 0.5, -apart, apart)
+    return MEAN + STD * (side + np.sqrt(1 - apart**2) * rng.normal(size=side.shape))
+
+
+def test_two_places_fail_one_gaussian_of_the_right_moments_and_hold_for_their_mixture():
+    drawn = drawn_from_two_places(0.95)
+    one = compare_with_samples(MEAN, STD, drawn)
+    assert (one.trusted, one.components) == (0, None)
+    assert one.mean_gap.max() < 0.25
+    assert np.abs(np.log(one.std_ratio)).max() < np.log(1.25)
+    assert "its probabilities are off by up to 0.18" in one.verdict
+    two = compare_with_samples(MEAN, STD, drawn, two_places(0.95), 2)
+    assert (two.trusted, two.components, two.tried) == (STEPS, 2, (2,))
+    assert two.verdict.startswith("The forecast as a mixture of 2 Gaussians agrees with 4000 futures")
+    assert np.abs(two.coverage - 0.95).max() < 5 * np.sqrt(0.95 * 0.05 / SAMPLES)
+
+
+def test_the_distance_is_the_statistic_of_kolmogorov_and_smirnov():
+    for samples, exact in ((POINTS, 1e-9), (SAMPLES, 1 / (POINTS - 1))):
+        drawn = futures(samples)
+        found = cdf_distance(Components.of_marginals(MEAN + 0.2 * STD, STD), drawn)
+        for n, k in np.ndindex(STEPS, OUTPUTS):
+            wanted = stats.kstest(drawn[:, n, k], stats.norm(MEAN[n, k] + 0.2 * STD[n, k], STD[n, k]).cdf).statistic
+            assert wanted - exact <= found[n, k] <= wanted + 1e-9
+
+
+def test_the_allowance_bounds_the_distance_of_samples_from_their_own_distribution():
+    exact = Components.of_marginals(MEAN, STD)
+    for samples in (10, 400):
+        found = np.stack([cdf_distance(exact, futures(samples, seed)) for seed in range(100)])
+        assert found.max() < cdf_error(samples)
+        assert found.max() > 0.5 * cdf_error(samples)
+
+
+def test_counts_are_compared_at_their_jumps():
+    rate = np.array([[0.5], [4.0]])
+    g = Components(np.ones((1, 2)), np.log(rate)[None], np.full((1, 2, 1, 1), 1e-12))
+    poisson = OutputComponents((Group(g, ps.Poisson(), Standardiser.identity(1)),))
+    drawn = np.random.default_rng(0).poisson(rate, size=(1000, 2, 1)).astype(float)
+    assert compare_with_samples(rate, np.sqrt(rate), drawn, poisson).holds
+    assert cdf_distance(poisson, drawn).max() < cdf_error(1000)
+    assert cdf_distance(poisson, np.zeros((10, 2, 1)))[1, 0] == pytest.approx(1 - np.exp(-4.0))
+
+
+def test_advice_names_the_components_that_hold():
+    fails, holds = (compare_with_samples(MEAN, STD, drawn_from_two_places(0.95), *more) for more in ((), (two_places(0.95), 2)))
+    found = with_advice({1: fails, 2: holds}, "unused")
+    assert (found.components, found.tried, found.trusted) == (2, (1, 2), 0)
+    assert found.verdict.endswith("is inaccurate there. Moments(components=2) agrees with them at all steps.")
+    assert with_advice({1: fails}, "Do less.").verdict == f"{fails.verdict} Do less."
+    assert with_advice({2: holds}, "unused").verdict == holds.verdict

@@ -9,7 +9,7 @@ const Z = 1.959963984540054; // of a central 95 % interval
 const chosen = {}; // index by the name of a choice
 const zooms = {}; // interval of x by the name of a link or figure
 const figures = [];
-const BACKGROUND = ["spans", "mark", "rule", "hband"]; // layers without values to read
+const BACKGROUND = ["spans", "mark", "rule", "hband", "boxes"]; // layers without values to read
 
 // ---------------------------------------------------------------- numbers and elements
 
@@ -153,7 +153,7 @@ class Figure {
     const [from, to] = this.domain;
     for (const each of this.layers(panel)) {
       const line = pictures.lines[each.d];
-      if (each.k === "spans" || each.k === "mark") continue;
+      if (each.k === "spans" || each.k === "mark" || each.k === "boxes") continue;
       if (each.k === "rule") { low = Math.min(low, line.y[0]); high = Math.max(high, line.y[0]); continue; }
       if (each.k === "hband") { high = Math.max(high, line.hi[0]); continue; }
       const X = positions(line);
@@ -251,6 +251,11 @@ class Figure {
     } else if (each.k === "bars") {
       const size = this.sx(box.panel.width) - this.sx(0);
       X.forEach((x, k) => make("rect", { class: "fill solid", x: this.sx(x) + 1, width: size - 2, y: sy(line.y[k]), height: Math.max(0, box.floor - box.sy(line.y[k])) }, group));
+    } else if (each.k === "boxes") {
+      const size = this.sx(line.w) - this.sx(0);
+      for (let k = begin; k < end; k++) {
+        make("rect", { class: "fill inner", x: (this.sx(X[k]) - size / 2).toFixed(1), width: size.toFixed(1), y: sy(line.hi[k]), height: (box.sy(line.lo[k]) - box.sy(line.hi[k])).toFixed(1) }, group);
+      }
     } else if (each.k === "area") {
       between((k) => line.lo[k], (k) => line.hi[k], "solid");
     } else if (each.k === "dots" && (end - begin) / (this.width - this.left) <= 0.75) {
