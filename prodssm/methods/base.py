@@ -78,7 +78,7 @@ class Method(eqx.Module):
         """The initial belief in the form in which this method carries it through time; a mixture of one Gaussian, or itself."""
         return belief
 
-    def numbers(self, size: int, count: int) -> int:
+    def storage(self, size: int, count: int) -> int:
         """How many numbers `count` beliefs about a state of this size, and one move, occupy; 0: no more than Gaussians do."""
         return 0
 

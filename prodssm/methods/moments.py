@@ -49,7 +49,7 @@ class Moments(Method):
         """The belief itself, or in the first slot of a mixture."""
         return belief if self.components == 1 else GaussianMixture.single(belief.state, self.components, self.splits)
 
-    def numbers(self, size: int, count: int) -> int:
+    def storage(self, size: int, count: int) -> int:
         """How many numbers `count` mixtures, and the split and the merge of one move, occupy."""
         if self.components == 1:
             return 0

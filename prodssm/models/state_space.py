@@ -283,7 +283,7 @@ def require_room(method: Method, size: int, count: int = 1, itemsize: int = 4) -
         count: Number of beliefs that are kept.
         itemsize: Bytes of a number.
     """
-    needed, there = method.numbers(size, count) * itemsize, _memory()
+    needed, there = method.storage(size, count) * itemsize, _memory()
     if needed > there:
         raise ValueError(
             f"components must fit in memory: {method} needs about {needed / 1e9:.3g} GB for {count} time steps of {size} "
