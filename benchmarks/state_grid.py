@@ -28,7 +28,8 @@ def moves(model: ps.StateSpaceModel) -> np.ndarray:
         std = jnp.sqrt(var + variance)
         return jax.scipy.stats.norm.pdf(jnp.asarray(GRID, x.dtype)[None, :], mean[:, None], std[:, None]).mean(axis=0)
 
-    found = np.asarray(jax.lax.map(jax.jit(row), jnp.asarray(GRID, model.dtype)), float)
+    found = np.array(jax.lax.map(jax.jit(row), jnp.asarray(GRID, model.dtype)), float)
+    found[found.sum(axis=1) == 0, 0] = 1.0  # whatever leaves the grid from so far out goes to its lower edge
     return found / found.sum(axis=1, keepdims=True)
 
 
