@@ -83,7 +83,7 @@ lint: .venv/test
 	$(BIN)/pyright
 
 bench: .venv/bench
-	for name in covariance_order one_step equal_accuracy filter stream global train; do \
+	for name in covariance_order one_step equal_accuracy filter stream global train mixture; do \
 		$(BIN)/python benchmarks/$$name.py --save benchmarks/results/$$name.jsonl --plot docs/images/$$name.png || exit 1; \
 	done
 	$(BIN)/python benchmarks/compile.py --save benchmarks/results/compile.jsonl

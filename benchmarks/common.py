@@ -33,12 +33,19 @@ def parser(what: str) -> argparse.ArgumentParser:
     return found
 
 
-def interleaved(functions: dict[str, Callable[[], Any]], *, seconds: float = 0.5, least: int = 5) -> dict[str, float]:
+def interleaved(
+    functions: dict[str, Callable[[], Any]],
+    *,
+    seconds: float = 0.5,
+    least: int = 5,
+    clock: Callable[[], float] = time.perf_counter,
+) -> dict[str, float]:
     """Median seconds per call of each function, interleaved so that other load on the machine affects all of them alike.
 
     A turn begins with a warm-up call that is not timed, because the function before may have evicted the caches, and lasts
     about ten milliseconds. A function that takes longer than a quarter of a second is timed three times without warm-up.
-    Compilation is not timed.
+    Compilation is not timed. With `clock=time.process_time`, CPU seconds: on a shared machine long calls are interrupted more
+    often than short ones, which a ratio of wall-clock times would show.
     """
     repeats, slow = {}, set()
     for name, function in functions.items():
@@ -58,10 +65,10 @@ def interleaved(functions: dict[str, Callable[[], Any]], *, seconds: float = 0.5
                 continue
             if name not in slow:
                 jax.block_until_ready(function())
-            start = time.perf_counter()
+            start = clock()
             for _ in range(repeats[name]):
                 jax.block_until_ready(function())
-            times[name].append((time.perf_counter() - start) / repeats[name])
+            times[name].append((clock() - start) / repeats[name])
     return {name: float(np.median(found)) for name, found in times.items()}
 
 

@@ -52,12 +52,17 @@ def fitted(weight_var: float | None = None) -> ps.Network:
 
 def learned(noise: float, seed: int, iterations: int = 400) -> ps.Network:
     """The mean weights of a network trained by the library on 120 noisy observations, as in the paper."""
+    return uncertain(noise, seed, iterations).at_mean()
+
+
+def uncertain(noise: float, seed: int, iterations: int = 400, prior_weight: float = 1.0) -> ps.Network:
+    """That network with its local weights."""
     initial = model(ps.Network.mlp((1, HIDDEN, 1), key=jr.key(seed)), noise, weights="local", learn_noise=False)
     data = [ps.Series(trajectory(120, noise, seed))]
     # Explicit settings, so that a change of the defaults does not change this network.
-    recipe = ps.Recipe(iterations=iterations, learning_rate=5e-3, schedule="constant", clip=1.0, prior_weight=1.0)
+    recipe = ps.Recipe(iterations=iterations, learning_rate=5e-3, schedule="constant", clip=1.0, prior_weight=prior_weight)
     found, _ = ps.train(initial, data, recipe, key=jr.key(seed), progress=False)
-    return found.transition.at_mean()
+    return found.transition
 
 
 def model(

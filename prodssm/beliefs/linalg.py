@@ -31,6 +31,13 @@ def sandwich(left: Float[Array, "m n"], matrix: Float[Array, "n n"]) -> Float[Ar
     return matmul(matmul(left, matrix), left.T)
 
 
+def outer_sum(rows: Float[Array, "m n"]) -> Float[Array, "n n"]:
+    """`rows.T @ rows`, the sum of the outer products of the rows; of short ones as plain arithmetic that XLA fuses."""
+    if rows.shape[1] > MULTIPLIED_OUT:
+        return rows.T @ rows
+    return (rows[:, :, None] * rows[:, None, :]).sum(axis=0)
+
+
 def safe_sqrt(x: Float[Array, "..."]) -> Float[Array, "..."]:
     """Square root; zero, with zero gradient, where `x` is not positive."""
     positive = x > 0

@@ -57,9 +57,10 @@ def _seeds(
     weights: Float[Array, " n"], means: Float[Array, "n x"], covs: Float[Array, "n x x"], count: int
 ) -> Int[Array, " k"]:
     """The heaviest component, then again and again the one that the chosen ones stand for worst."""
+    own = means.shape[1] + jax.vmap(lambda cov: 2 * jnp.log(jnp.diag(_definite_root(cov))).sum())(covs)
 
     def choose(worst: Array, _: None) -> tuple[Array, Array]:
-        chosen = jnp.argmax(weights * worst)
+        chosen = jnp.argmax(weights * (worst - own))
         apart = _divergences(means, covs, means[chosen][None], covs[chosen][None])[:, 0]
         return jnp.minimum(worst, apart), chosen
 
@@ -73,14 +74,21 @@ def _nearest(means: Array, covs: Array, centres: Array, spreads: Array, alive: A
 
 
 def _divergences(means: Array, covs: Array, centres: Array, spreads: Array) -> Float[Array, "n k"]:
-    """Twice the Kullback-Leibler divergence of each component from each centre, without what depends on the component alone."""
-    chol = jax.vmap(lambda cov: cholesky(symmetrise(cov), definite=True))(spreads)
-    n = means.shape[1]
+    """Twice the Kullback-Leibler divergence of each component from each centre, but for a constant of the component.
+
+    Products of all components with all centres at once: of a batch of small ones XLA would make a loop of calls.
+    """
+    n, k = means.shape[1], centres.shape[0]
+    chol = jax.vmap(_definite_root)(spreads)
     inverse = jax.vmap(lambda root: solve_lower(root, jnp.eye(n, dtype=root.dtype)))(chol)
     precision = jnp.einsum("kab,kac->kbc", inverse, inverse)
-    gap = means[:, None, :] - centres[None, :, :]
-    distance = jnp.einsum("nka,kab,nkb->nk", gap, precision, gap)
-    trace = jnp.einsum("nab,kab->nk", covs, precision)
-    own = jax.vmap(lambda cov: 2 * jnp.log(jnp.diag(cholesky(symmetrise(cov), definite=True))).sum())(covs)
+    origin = means.mean(axis=0)[None, :]  # the means are whitened before they are subtracted
+    white = ((means - origin) @ inverse.reshape(k * n, n).T).reshape(-1, k, n)
+    apart = white - jnp.einsum("kab,kb->ka", inverse, centres - origin)[None, :, :]
+    trace = covs.reshape(-1, n * n) @ precision.reshape(k, n * n).T
     log_det = 2 * jnp.log(jnp.diagonal(chol, axis1=1, axis2=2)).sum(axis=1)
-    return trace + distance + log_det[None, :] - own[:, None] - n
+    return trace + (apart**2).sum(axis=2) + log_det[None, :]
+
+
+def _definite_root(cov: Float[Array, "x x"]) -> Float[Array, "x x"]:
+    return cholesky(symmetrise(cov), definite=True)

@@ -28,7 +28,7 @@ from prodssm.models.filtering import Beliefs, Outputs, Recursion, checked_input,
 from prodssm.models.forecasting import Forecast, forecast, forecast_with, future_inputs, observed, one_step_ahead
 from prodssm.models.panels import forecast_origins, forecast_panel
 from prodssm.models.simulation import sample_futures, simulate
-from prodssm.models.state_space import StateSpaceModel
+from prodssm.models.state_space import StateSpaceModel, require_room
 from prodssm.scoring.diagnostics import GaussianCheck, compare_with_samples
 from prodssm.training.history import History
 
@@ -199,6 +199,7 @@ class FittedModel:
 
     def start(self) -> Stream:
         """A stream before its first observation."""
+        require_room(self.method, self.ssm.x_size, 1, self.ssm.dtype.itemsize)
         return Stream(_initial_belief(self.recursion), np.asarray(0, np.int32))
 
     def step(self, stream: Stream, y: np.ndarray, u: np.ndarray | None, dt: np.ndarray) -> tuple[Stream, StreamStep]:

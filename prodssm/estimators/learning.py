@@ -36,6 +36,7 @@ from prodssm.estimators.skill import Skill, calibrated_out_of_fold, in_standard_
 from prodssm.methods.base import Method, find_method, require_weight_mode
 from prodssm.methods.moments import Moments
 from prodssm.models.likelihoods.base import Likelihood
+from prodssm.models.state_space import require_room
 from prodssm.scoring.diagnostics import GaussianCheck
 from prodssm.training.history import History
 from prodssm.training.initialisation import Architecture, KnownParts
@@ -272,6 +273,7 @@ class Learning(NestedParameters):
         if not isinstance(self.residual, bool | np.bool_) and self.residual != AUTO:
             raise TypeError(f"residual must be True, False or 'auto', got {self.residual!r}")
         require_weight_mode(self.weights, self._checked_method())
+        require_room(self._checked_method(), size=1)  # more states and time steps need more, and are counted when known
         if self._checked_recipe(SERIES_RECIPE).prior_weight == "auto":
             raise ValueError("prior_weight='auto' is for DeepStochasticRegressor; give a number")
         for name, open_words in (("n_estimators", (AUTO,)), ("latent_dim", (AUTO, None))):

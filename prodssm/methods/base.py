@@ -79,6 +79,10 @@ class Method(eqx.Module):
         """The initial belief in the form in which this method carries it through time; a mixture of one Gaussian, or itself."""
         return belief
 
+    def storage(self, size: int, count: int) -> int:
+        """How many numbers `count` beliefs about a state of this size, and one move, occupy; 0: no more than Gaussians do."""
+        return 0
+
     def at(self, t: Array | int, salt: int) -> "Method":
         """The method at time step t; a random one overrides this to draw anew for each use."""
         return self

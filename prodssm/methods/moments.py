@@ -73,6 +73,14 @@ class Moments(Method):
         """The belief itself, or in the first slot of a mixture."""
         return belief if self.count == 1 else GaussianMixture.single(belief.state, self.count, self.splits)
 
+    def storage(self, size: int, count: int) -> int:
+        """How many numbers `count` mixtures, and the split and the merge of one move, occupy."""
+        if self.components == 1:
+            return 0
+        children = self.components * self.splits
+        each = 1 + size + size**2  # weight, mean, covariance; a child has slope and noise besides, and compares with all slots
+        return count * self.components * each + children * (3 * each + self.components * (size + 2))
+
     def takes(self, weights: str) -> bool:
         """All weights; global ones as one Gaussian, because components of a mixture do not share a belief about weights."""
         return weights != "global" or self.components == 1

@@ -15,7 +15,7 @@ from jaxtyping import Array, Float
 
 from prodssm.beliefs.channel import Channel
 from prodssm.beliefs.gaussian import Gaussian
-from prodssm.beliefs.linalg import cholesky, fusion_barrier, sandwich
+from prodssm.beliefs.linalg import cholesky, fusion_barrier, outer_sum, sandwich
 from prodssm.networks.activations import Activation
 from prodssm.networks.expansions import Expansion, is_certain
 from prodssm.networks.layers import Linear
@@ -78,7 +78,8 @@ def _linear(layer: Linear, hidden: HiddenChannel, x_cov: Array) -> HiddenChannel
     """Point weights map mean, slope and noise; local weights add independent noise to every output."""
     weight = layer.weight
     mean = layer(hidden.mean)
-    slope = weight if hidden.slope is None else weight @ hidden.slope
+    # In these orders a vmapped batch and one weight matrix are a single matrix product without a transposition.
+    slope = weight if hidden.slope is None else (hidden.slope.T @ weight.T).T
     own = layer.output_var(hidden.var(x_cov) + hidden.mean**2) if layer.uncertain else None
     if hidden.diagonal is None and hidden.dense is None:  # the first layer: its input has no noise
         return HiddenChannel(mean, slope, diagonal=jnp.zeros_like(mean) if own is None else own)
@@ -88,9 +89,7 @@ def _linear(layer: Linear, hidden: HiddenChannel, x_cov: Array) -> HiddenChannel
         else sandwich(weight, hidden.noise_matrix())
     )
     if hidden.factor is not None:
-        # In this order a vmapped batch of factors and one weight matrix are a single matrix product without a transposition.
-        mapped = hidden.factor @ weight.T
-        dense = dense + mapped.T @ mapped
+        dense = dense + outer_sum(hidden.factor @ weight.T)
     cov = None if hidden.cov is None else sandwich(weight, hidden.cov)
     if own is not None:
         dense = dense + jnp.diag(own)

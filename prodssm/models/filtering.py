@@ -24,7 +24,7 @@ from prodssm.data.series import Record, Series, Values, as_series, require_regul
 from prodssm.data.stamps import Stamps
 from prodssm.data.tables import Table, build, table_of
 from prodssm.methods.base import Method, find_method, require_weight_mode
-from prodssm.models.state_space import StateSpaceModel
+from prodssm.models.state_space import StateSpaceModel, require_room
 
 
 class Origin(NamedTuple):
@@ -307,6 +307,7 @@ def checked_input(model: StateSpaceModel, series: Any, method: str | Method) -> 
         raise TypeError(f"model must be a StateSpaceModel, got {type(model).__name__}")
     found, series = find_method(method), as_series(series)
     require_weight_mode(model.weights, found)
+    require_room(found, model.x_size, len(series), model.dtype.itemsize)
     if series.y.shape[1] != model.y_size:
         raise ValueError(f"series.y must have {model.y_size} outputs, got {series.y.shape[1]}")
     given = 0 if series.u is None else series.u.shape[1]

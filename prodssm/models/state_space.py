@@ -1,5 +1,6 @@
 """The state-space model: initial belief, transition network with process noise, emission, likelihood."""
 
+import math
 import os
 from dataclasses import fields
 from typing import Any
@@ -258,8 +259,9 @@ class StateSpaceModel(eqx.Module):
 
 
 def require_memory(model: StateSpaceModel, count: int, method: Method) -> None:
-    """Raise if `count` joint beliefs about state and global weights, which a gradient or a smoother keeps, exceed memory."""
-    if model.weights != "global" or not hasattr(os, "sysconf"):
+    """Raise if `count` beliefs, joint with global weights or of components, which a gradient keeps, exceed memory."""
+    require_room(method, model.x_size, count, model.dtype.itemsize)
+    if model.weights != "global":
         return
     weights, dense = model.weight_count, model.downdate_rank is None
     joint = weights if method.forms_joint_cov or dense else 0
@@ -272,6 +274,23 @@ def require_memory(model: StateSpaceModel, count: int, method: Method) -> None:
         )
 
 
+def require_room(method: Method, size: int, count: int = 1, itemsize: int = 4) -> None:
+    """Raise if the components of `count` beliefs and of one move exceed memory.
+
+    Args:
+        method: In whose form the beliefs are.
+        size: Number of states.
+        count: Number of beliefs that are kept.
+        itemsize: Bytes of a number.
+    """
+    needed, there = method.storage(size, count) * itemsize, _memory()
+    if needed > there:
+        raise ValueError(
+            f"components must fit in memory: {method} needs about {needed / 1e9:.3g} GB for {count} time steps of {size} "
+            f"state(s), and this machine has {there / 1e9:.3g} GB; use fewer components or splits"
+        )
+
+
 def require_steps(model: StateSpaceModel, steps: Any, copies: int = 1) -> None:
     """Raise unless `steps` is a number of time steps ahead whose forecasts, as arrays and as a table, fit in memory.
 
@@ -281,8 +300,6 @@ def require_steps(model: StateSpaceModel, steps: Any, copies: int = 1) -> None:
         copies: Number of series, or of series and models.
     """
     require_integer("steps", steps, least=1)
-    if not hasattr(os, "sysconf"):
-        return
     x, y = model.x_size, model.y_size
     beliefs = 2 * (x + x**2 + y + y**2) * model.dtype.itemsize  # padded, and cut to size
     needed, there = int(steps) * copies * (beliefs + TABLE_BYTES * (1 + y)), _memory()
@@ -293,6 +310,8 @@ def require_steps(model: StateSpaceModel, steps: Any, copies: int = 1) -> None:
         )
 
 
-def _memory() -> int:
-    """The memory of this machine in bytes."""
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+def _memory() -> float:
+    """The memory of this machine in bytes; infinite where it is not known."""
+    if not hasattr(os, "sysconf"):
+        return math.inf
+    return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))

@@ -129,6 +129,20 @@ def test_merging_keeps_mean_and_covariance(x, slots):
     assert close(few.cov, np.asarray(finer.cov))
 
 
+@pytest.mark.float64
+@pytest.mark.parametrize("x", [1, 2, 4, 6])
+def test_skewed_weights_and_empty_slots_change_neither_mean_nor_covariance_nor_total_weight(x):
+    whole = mixture(8, x, 6)
+    shares = np.array([1.0, 0.0, 1e-3, 1e-9, 0.0, 1e-30])
+    whole = GaussianMixture.of(shares, whole.means, whole.covs, 9)
+    finer = SPLIT(whole, bending(x))
+    assert int((finer.log_weights > -jnp.inf).sum()) > 4
+    for found in (finer, *(MERGE(finer, slots) for slots in (1, 3, 8))):
+        assert abs(jnp.exp(found.log_weights).sum() - 1) < 1e-13
+        assert np.allclose(found.mean, whole.mean, rtol=1e-12, atol=1e-12)
+        assert np.allclose(found.cov, whole.cov, rtol=0, atol=1e-13 * float(jnp.trace(whole.cov)))
+
+
 def test_merging_few_that_are_alive_changes_nothing():
     whole = mixture(3, 2)
     empty = jnp.full(20, -jnp.inf, whole.means.dtype)

@@ -1,11 +1,13 @@
 import sys
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import pytest
 from conftest import LinearProblem
+from linear_oracles import linear_state_space, random_linear_model, random_observations, textbook_kalman_filter
 from mixture_oracles import (
     GRID,
     SPACING,
@@ -24,6 +26,7 @@ import prodssm as ps
 from prodssm.datasets import kink
 from prodssm.models.filtering import Recursion
 from prodssm.models.free_run import free_run
+from prodssm.models.state_space import require_memory
 
 
 def say(text):
@@ -32,6 +35,7 @@ def say(text):
 
 
 FEW = ps.Moments(components=3, splits=5)
+ENDLESS = ps.Moments(components=10**7)
 
 
 @pytest.fixture(scope="module")
@@ -57,15 +61,100 @@ def test_a_linear_model_has_the_answers_of_the_kalman_filter():
     assert np.allclose(ahead[0].interval(0.9), ahead[1].interval(0.9), atol=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.float64
-def test_one_component_without_splits_is_the_gaussian_filter(bent):
+@pytest.mark.parametrize("components", [1, 2, 8, 16])
+def test_a_linear_model_has_the_answers_of_the_kalman_filter_with_any_number_of_components(components):
+    linear = random_linear_model(1)
+    noises = {name: np.diag(np.diag(getattr(linear, name))) for name in ("process_noise", "measurement_noise")}
+    linear = linear._replace(**noises)
+    y = random_observations(linear, 12, seed=1)
+    found = ps.filter_states(linear_state_space(linear), y, ps.Moments(components=components))
+    for got, wanted in zip((found.mean, found.cov, found.log_evidence), textbook_kalman_filter(linear, y), strict=True):
+        assert np.allclose(got, wanted, rtol=0, atol=1e-12)
+
+
+@pytest.mark.float64
+@pytest.mark.parametrize(("components", "splits"), [(1, 1), (1, 27), (2, 1), (8, 1)])
+def test_one_component_without_splits_is_the_gaussian_filter(bent, components, splits):
     model, y = bent
     wanted = ps.filter_states(model, y, ps.Moments(order=2))
-    found = ps.filter_states(model, y, ps.Moments(order=2, components=2, splits=1))
-    assert np.allclose(found.mean, wanted.mean, atol=1e-12)
-    assert np.allclose(found.cov, wanted.cov, atol=1e-12)
-    assert np.allclose(found.log_evidence, wanted.log_evidence, atol=1e-12)
-    assert np.allclose(np.exp(found.mixture.log_weights).sum(axis=1), 1.0)
+    found = ps.filter_states(model, y, ps.Moments(order=2, components=components, splits=splits))
+    for name in ("mean", "cov", "log_evidence"):
+        assert np.allclose(getattr(found, name), getattr(wanted, name), rtol=0, atol=1e-12)
+    if components > 1:
+        assert np.allclose(np.exp(found.mixture.log_weights).sum(axis=1), 1.0, rtol=0, atol=1e-12)
+
+
+def test_weights_sum_to_one_at_every_step(bent):
+    model, y = bent
+    weights = np.exp(ps.filter_states(model, y, FEW).mixture.log_weights)
+    ahead = np.exp(ps.forecast(model, y, 4, FEW).about.mixture.log_weights)
+    rounding = 100 * np.finfo(weights.dtype).eps
+    assert (np.abs(np.concatenate([weights, ahead]).sum(axis=1) - 1) < rounding).all()
+
+
+@pytest.mark.slow
+def test_a_mixture_filter_under_transformations_is_the_plain_one(bent):
+    model, y = bent
+
+    def answers(y):
+        found = ps.filter_states(model, y, FEW)
+        # Empty slots have the logarithm of zero.
+        parts = found.mixture.means, found.mixture.covs, jnp.exp(found.mixture.log_weights)
+        return found.mean, found.cov, found.log_evidence, *parts
+
+    many = jnp.stack([jnp.asarray(y), jnp.asarray(y[::-1])])
+    plain, jitted, mapped = answers(y), jax.jit(answers)(many[0]), jax.vmap(answers)(many)
+    for wanted, compiled, first in zip(*(jax.tree.leaves(each) for each in (plain, jitted, mapped)), strict=True):
+        assert close(compiled, wanted)
+        assert close(first[0], wanted)
+    for wanted, second in zip(*(jax.tree.leaves(each) for each in (answers(y[::-1]), mapped)), strict=True):
+        assert close(second[1], wanted)
+
+
+@pytest.mark.slow
+@pytest.mark.float64
+def test_the_gradient_of_a_mixture_filter_is_the_slope_of_plain_calls(bent):
+    """In one dimension directions are fixed; numbers of children and clusters are constants between jumps."""
+    model, y = bent
+
+    def evidence(scale):
+        scaled = eqx.tree_at(lambda m: m.transition, model, jax.tree.map(lambda leaf: leaf * scale, model.transition))
+        return ps.filter_states(scaled, y, FEW).log_likelihood
+
+    step, scales = 1e-5, jnp.array([1.0, 1.1])
+    found = [jax.grad(evidence)(scale) for scale in scales]
+    for scale, gradient in zip(scales, found, strict=True):
+        slope = (evidence(scale + step) - evidence(scale - step)) / (2 * step)
+        assert np.isclose(gradient, slope, rtol=1e-6)
+    assert close(jax.jit(jax.grad(evidence))(scales[0]), np.asarray(found[0]))
+    assert close(jax.vmap(jax.grad(evidence))(scales), np.asarray(found))
+
+
+def test_more_components_than_memory_are_refused_before_any_work(bent):
+    model, y = bent
+    asks = [
+        lambda: ps.filter_states(model, y, ENDLESS),
+        lambda: ps.forecast(model, y, 3, ENDLESS),
+        lambda: ps.ProDSSM(method=ENDLESS).fit(y),
+        lambda: require_memory(model, 10**9, ps.Moments(components=10)),
+    ]
+    for ask in asks:
+        with pytest.raises(ValueError, match=r"components must fit in memory: Moments\(components=10+\) .* GB.*; use fewer"):
+            ask()
+    require_memory(model, 10**4, ps.Moments(components=8))
+
+
+@pytest.mark.slow
+def test_a_fitted_model_refuses_more_components_than_memory(bent):
+    y = bent[1]
+    plain = ps.ProDSSM(latent_dim=1, hidden=(2,), recipe=ps.Recipe(iterations=1), n_estimators=1, progress=False)
+    with standard_promotion():
+        many = plain.fit(y).with_method(ENDLESS)
+    for ask in (lambda: many.filter(y), lambda: many.forecast(y, 3), many.start):
+        with pytest.raises(ValueError, match="components must fit in memory"):
+            ask()
 
 
 def test_beliefs_hold_the_components_and_their_moments(bent):
@@ -183,9 +272,13 @@ def test_both_wells_are_found_with_their_probabilities():
 
 
 @pytest.mark.slow
-def test_gradients_stay_finite_over_many_steps():
+def test_gradients_stay_finite_over_ten_thousand_steps_in_single_precision():
+    with jax.enable_x64(False):
+        _assert_finite_gradient(np.sin(np.arange(10_000, dtype=np.float32))[:, None])
+
+
+def _assert_finite_gradient(y):
     net = ps.Network.mlp((1, 8, 1), key=jr.key(0))
-    y = np.sin(np.arange(1000))[:, None]
 
     def evidence(scale):
         model = ps.StateSpaceModel(
@@ -194,8 +287,10 @@ def test_gradients_stay_finite_over_many_steps():
             process_noise=[0.01],
             measurement_noise=[0.1],
         )
-        return ps.filter_states(model, y.astype(model.dtype), FEW).log_likelihood
+        return ps.filter_states(model, y, FEW).log_likelihood
 
     value, gradient = jax.value_and_grad(evidence)(jnp.ones(()))
+    assert value.dtype == gradient.dtype == jnp.float32
     assert np.isfinite(value)
     assert np.isfinite(gradient)
+    assert gradient != 0
