@@ -40,6 +40,21 @@ def mixture_log_prob(log_probs: Float[np.ndarray, "m n"], weights: Weights = Non
         return np.logaddexp.reduce(log_probs + np.log(weights), axis=0)
 
 
+def mixture_cdf(
+    y: Any, mean: Float[np.ndarray, "m n y"], std: Float[np.ndarray, "m n y"], weights: Weights = None
+) -> Float[np.ndarray, "n y"]:
+    """Marginal distribution functions of a mixture; a component of zero variance has all or none of its mass below.
+
+    Example:
+        >>> mixture_cdf(np.zeros((1, 1)), np.array([[[0.0]], [[9.0]]]), np.ones((2, 1, 1))).round(6)
+        array([[0.25]])
+    """
+    from scipy.special import ndtr  # slow to import
+
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        return _average(np.where(std > 0, ndtr((y - mean) / std), y >= mean), weights)
+
+
 def mixture_quantile(
     probability: float, mean: Float[np.ndarray, "m n y"], std: Float[np.ndarray, "m n y"], weights: Weights = None
 ) -> Float[np.ndarray, "n y"]:
@@ -52,7 +67,7 @@ def mixture_quantile(
         >>> mixture_quantile(0.5, np.array([[[0.0]], [[0.1]], [[1e30]]]), np.ones((3, 1, 1))).round(1)
         array([[0.7]])
     """
-    from scipy.special import ndtr, ndtri  # slow to import
+    from scipy.special import ndtri  # slow to import
 
     require_probability(probability)
     each = mean + ndtri(probability) * std
@@ -61,10 +76,7 @@ def mixture_quantile(
     low, high = np.where(there, each, np.inf).min(axis=0), np.where(there, each, -np.inf).max(axis=0)
     middle = low / 2 + high / 2
     while ((low < middle) & (middle < high)).any():  # until there is no floating point number in between
-        # A component of zero variance has all or none of its mass below.
-        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-            cdf = np.where(std > 0, ndtr((middle - mean) / std), middle >= mean)
-        below = _average(cdf, weights)
+        below = mixture_cdf(middle, mean, std, weights)
         low, high = np.where(below < probability, middle, low), np.where(below < probability, high, middle)
         middle = low / 2 + high / 2
     return middle

@@ -1,10 +1,14 @@
 """`ProDSSM` on counts, events and data with outliers: from fit to file, with the likelihood as the only choice."""
 
+import json
+import re
+
 import numpy as np
 import pytest
 from oracles import close
 from scipy import stats
 from sklearn.base import clone
+from small_models import without_training
 
 import prodssm as ps
 
@@ -83,6 +87,92 @@ def test_counts_are_forecast_with_a_better_log_score_than_by_a_gaussian_model():
     gaussian = np.log(np.maximum(mass, 1e-300)).mean()
     print(f"log score of counts, one step ahead: Poisson {poisson:.3f}, Gaussian {gaussian:.3f}")  # noqa: T201
     assert poisson > gaussian
+
+
+@pytest.fixture(scope="module")
+def pair():
+    """Two untrained models of counts, in a frame; and its rows as an array."""
+    pandas = pytest.importorskip("pandas")
+    rng = np.random.default_rng(0)
+    frame = pandas.DataFrame({"sales": rng.poisson(1.0, 60), "returns": rng.poisson(0.2, 60)}).astype(float)
+    settings = {"hidden": (), "latent_dim": 2, "emission": "linear", "n_estimators": 2, "progress": False}
+    with without_training():
+        return ps.ProDSSM(likelihood="poisson", **settings).fit(frame), frame
+
+
+def test_rates_of_filter_and_smoother_are_positive_and_in_the_units_of_the_data(pair):
+    model, frame = pair
+    for found in (model.filter(frame).outputs, model.smooth(frame).outputs):
+        low, high = found.interval(0.95)
+        assert (low > 0).all()
+        assert ((low < found.mean) & (found.mean < high)).all()
+        assert abs(found.mean[:, 0].mean() / frame["sales"].mean() - 1) < 0.5
+        table = found.to_frame("pandas")
+        assert np.allclose(table["sales_lower"], low[:, 0], rtol=1e-5)
+    assert np.isclose(found.quantile(0.5)[7, 1], np.exp(found.about.g.quantile(0.5)[7, 1]), rtol=1e-5)
+
+
+def test_a_backtest_scores_counts_by_their_probabilities(pair):
+    model, frame = pair
+    found = ps.evaluation.backtest(model, frame, horizon=3, step=6)
+    assert (found.lower >= 0).all()
+    ahead, y = model.forecast(frame[: found.origins[1]], 3), found.truth[1]
+    for n in range(2):
+        alone = np.where(np.arange(2) == n, y, np.nan)
+        assert np.allclose(found.log_prob[1, :, n], ahead.log_prob(alone), atol=1e-4)
+    assert np.allclose(found.crps[1], ahead.crps(y), atol=1e-4)
+    scores = found.scores
+    assert np.isclose(scores["nll"].iloc[0], -found.log_prob[..., 0].mean())
+
+
+@pytest.mark.slow
+def test_the_report_of_counts_has_no_negative_band(pair, tmp_path):
+    model, frame = pair
+    model.report(frame, tmp_path / "report.html")
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    pictures = json.loads(re.search(r'<script[^>]*id="pictures"[^>]*>(.*?)</script>', page, flags=re.S)[1])
+    for figure in ("outputs", "forecast"):
+        panels = [panel for view in pictures["figures"][figure]["views"].values() for panel in view]
+        bands = [pictures["lines"][layer["d"]] for panel in panels for layer in panel["layers"] if layer["k"] == "band"]
+        assert len(bands) > 3
+        assert all(value >= 0 for band in bands for value in band["lo"])
+
+
+WRONG = [-1.0, 1.5]
+
+
+@pytest.mark.parametrize("value", WRONG)
+def test_what_is_no_count_is_refused_wherever_data_come_in(pair, value):
+    model, frame = pair
+    wrong, said = frame.copy(), f"data must be counts 0, 1, 2, .* for the likelihood Poisson, got {value:g} in returns at row"
+    wrong.loc[40, "returns"] = value
+    ahead = model.forecast(frame, 3)
+    for ask in (
+        lambda: clone(model).fit(wrong),
+        lambda: clone(model).fit(frame, validation_data=wrong),
+        lambda: model.choose(wrong),
+        lambda: model.update(wrong),
+        lambda: model.filter(wrong),
+        lambda: model.smooth(wrong),
+        lambda: model.forecast(wrong, 3),
+        lambda: model.score(wrong),
+        lambda: model.residuals(wrong),
+        lambda: model.check(wrong),
+        lambda: model.report(wrong, "never.html"),
+        lambda: ps.evaluation.backtest(model, wrong, horizon=3),
+        lambda: model.step(model.start(), wrong.iloc[40]),
+        lambda: ahead.log_prob(wrong[38:41]),
+        lambda: ahead.crps(wrong[38:41].to_numpy()),
+    ):
+        with pytest.raises(ValueError, match=said), without_training():
+            ask()
+
+
+def test_a_likelihood_may_be_named():
+    model = clone(quick("student_t"))
+    assert model.get_params()["likelihood__df"] == 4.0
+    assert model.set_params(likelihood__df=7).likelihood.df == 7.0
+    assert isinstance(quick("poisson")._checked_likelihood(), ps.Poisson)
 
 
 def test_parameters_of_a_likelihood_are_those_of_the_estimator():
