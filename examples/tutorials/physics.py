@@ -99,8 +99,9 @@ axes[0].set(ylabel="angle in rad")
 axes[0].legend(frameon=False, fontsize=8)
 
 # %% [markdown]
-# Without the equation the network is off at once, and its band, too narrow to be seen, does not say so: nothing in the data showed
-# it how wide swings behave. With the equation it has little left to learn, and the equation alone loses hardly any energy.
+# Without the equation the network is off at once, and its band, too narrow to be seen, does not say so: nothing in the data
+# showed it how wide swings behave. With the equation it has little left to learn, and the equation alone loses hardly any
+# energy.
 #
 # ## Parameters that are learned
 #
