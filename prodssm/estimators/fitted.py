@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
@@ -79,7 +80,7 @@ class FittedModel:
 
     def _mixture_in_units(self, mixture: Any) -> Any:
         means, covs = self._state_moments(mixture.means, mixture.covs)
-        return replace(mixture, means=means, covs=covs)
+        return eqx.tree_at(lambda found: (found.means, found.covs), mixture, (means, covs))
 
     def _outputs(self, mean: Values, cov: Values, u: Values | None) -> Outputs:
         """Observations without noise at beliefs about the state in standardised units, in the units of the data."""
