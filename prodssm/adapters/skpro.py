@@ -74,7 +74,7 @@ class DeepStochasticProbaRegressor(WrappedParameters, BaseProbaRegressor):
         steps: int | str = "auto",
         activation: Any = "auto",
         weights: str = "local",
-        likelihood: Likelihood | None = None,
+        likelihood: str | Likelihood | None = None,
         method: str | Method = Moments(order=1),  # noqa: B008 - immutable
         recipe: Recipe | None = None,
         n_estimators: int = 5,

@@ -51,7 +51,8 @@ class ProDSSMForecaster(WrappedParameters, BaseForecaster):
         process_noise: "constant", or hidden sizes of a network.
         emission: "identity", "linear", "feedthrough", hidden sizes of a network, or a known function.
         measurement_noise: Variance; None learns it.
-        likelihood: The distribution of an observation given the emission's output; None is Gaussian.
+        likelihood: The distribution of an observation given the emission's output: "gaussian", "poisson" (counts), "bernoulli"
+            (labels 0 and 1), "student_t" (outliers), or one with parameters such as `StudentT(df=4)`; None is Gaussian.
         method: How channels are found, a name or a method.
         recipe: How to train, a `prodssm.Recipe`.
         n_estimators: Number of models.
@@ -106,7 +107,7 @@ class ProDSSMForecaster(WrappedParameters, BaseForecaster):
         process_noise: str | Sequence[int] = "constant",
         emission: Any = "auto",
         measurement_noise: Any = None,
-        likelihood: Likelihood | None = None,
+        likelihood: str | Likelihood | None = None,
         method: str | Method = "moments",
         recipe: Recipe | None = None,
         n_estimators: int | str = "auto",

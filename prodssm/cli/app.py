@@ -16,6 +16,7 @@ from prodssm.cli.options import (
     Fill,
     Group,
     Iterations,
+    Likelihood,
     Members,
     Metrics,
     Model,
@@ -35,7 +36,8 @@ from prodssm.cli.shared import future_controls, listed, load_model, opened, read
 from prodssm.cli.show import facts_of_model, lines_of_data, lines_of_model, write_metrics
 
 MODEL_FILE = (".safetensors",)
-KNOWN = (*DataSettings.__dataclass_fields__, "weights", "members", "iterations", "seed", "horizon", "step", "start", "window")
+OF_MODEL = {"likelihood": "likelihood", "weights": "weights", "members": "n_estimators", "seed": "random_state"}  # by flag
+KNOWN = (*DataSettings.__dataclass_fields__, *OF_MODEL, "iterations", "horizon", "step", "start", "window")
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
@@ -74,6 +76,7 @@ def fit(
     delimiter: Delimiter = None,
     encoding: Encoding = None,
     config: ConfigFile = None,
+    likelihood: Likelihood = None,
     weights: Weights = None,
     members: Members = None,
     iterations: Iterations = None,
@@ -99,11 +102,9 @@ def fit(
             require_target(path, kinds)
     said = Config.read(config, KNOWN)
     series = DataSettings.of(flags, said).series(data)
-    parts = {"weights": weights, "n_estimators": members, "random_state": seed, "checkpoint": checkpoint}
-    for name, flag in (("weights", "weights"), ("n_estimators", "members"), ("random_state", "seed")):
-        parts[name] = said.flags.get(flag) if parts[name] is None else parts[name]
-    trained = {"iterations": said.flags.get("iterations") if iterations is None else iterations}
-    unfitted = estimator(said, parts, trained, progress=not quiet and (not several or is_first()))
+    parts = {parameter: said.given(flags, flag) for flag, parameter in OF_MODEL.items()} | {"checkpoint": checkpoint}
+    shown = not quiet and (not several or is_first())
+    unfitted = estimator(said, parts, {"iterations": said.given(flags, "iterations")}, progress=shown)
     if dry_run:
         typer.echo(lines_of_data(listed(series)))
         typer.echo(str(unfitted.choose(series)))
@@ -202,6 +203,7 @@ def backtest(
     delimiter: Delimiter = None,
     encoding: Encoding = None,
     config: ConfigFile = None,
+    likelihood: Likelihood = None,
     iterations: Iterations = None,
     plot: Plot = None,
     quiet: Quiet = False,
@@ -211,15 +213,15 @@ def backtest(
     from prodssm.evaluation.backtesting import backtest as run
 
     said = Config.read(config, KNOWN)
-    flags: dict[str, Any] = {"horizon": horizon, "step": step, "start": start, "window": window}
-    flags |= {name: said.flags.get(name) for name, value in flags.items() if value is None}
+    flags: dict[str, Any] = {name: said.given(given, name) for name in ("horizon", "step", "start", "window")}
     if flags["horizon"] is None:
         raise ValueError("--horizon must say how many steps ahead")
     for path, kinds in ((out, TABLES), (plot, PLOTS)):
         if path is not None:
             require_target(path, kinds)
     if model is None:
-        tried = estimator(said, {}, {"iterations": iterations}, progress=not quiet)
+        parts = {parameter: said.given(given, flag) for flag, parameter in OF_MODEL.items()}
+        tried = estimator(said, parts, {"iterations": said.given(given, "iterations")}, progress=not quiet)
         series = DataSettings.of(given, said).series(data)
     else:
         tried = load_model(model)

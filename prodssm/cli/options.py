@@ -21,6 +21,10 @@ Fill = Annotated[str | None, typer.Option(help="How gaps in controls are filled:
 Delimiter = Annotated[str | None, typer.Option(help="Of CSV files; found out by default.")]
 Encoding = Annotated[str | None, typer.Option(help="Of CSV files; utf-8 by default.")]
 ConfigFile = Annotated[Path | None, typer.Option(help="TOML file of flags, [model] and [recipe] parameters; flags win.")]
+Likelihood = Annotated[
+    str | None,
+    typer.Option(help="Of observations: gaussian, poisson (counts), bernoulli (labels 0 and 1) or student_t (outliers)."),
+]
 Weights = Annotated[str | None, typer.Option(help="local, global or point.")]
 Members = Annotated[int | None, typer.Option(help="Number of models whose mixture forecasts.", min=1)]
 Iterations = Annotated[

@@ -34,8 +34,7 @@ class DataSettings:
         """The flags that were given, and the settings of the file where none was."""
         found = {}
         for field in fields(cls):
-            value = flags.get(field.name)
-            value = config.flags.get(field.name) if value is None else value
+            value = config.given(flags, field.name)
             if value is not None:
                 found[field.name] = [value] if field.name in MANY and isinstance(value, str) else value
         return cls(**found)
@@ -83,6 +82,11 @@ class Config:
     flags: dict[str, Any]
     model: dict[str, Any]
     recipe: dict[str, Any]
+
+    def given(self, flags: dict[str, Any], name: str) -> Any:
+        """A flag of the command, or else that of the file; None if neither says it."""
+        value = flags.get(name)
+        return self.flags.get(name) if value is None else value
 
     @classmethod
     def read(cls, path: Path | None, known: Sequence[str]) -> "Config":

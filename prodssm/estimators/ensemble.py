@@ -5,7 +5,7 @@ they are not; their mixture is wider there. Models have latent coordinates of th
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -96,7 +96,9 @@ def _mixed_outputs(members: Sequence[Beliefs]) -> Outputs:
     found = [each.outputs for each in members]
     moments = mixture_moments(*(stacked([getattr(each, part) for each in found]) for part in ("mean", "cov")))
     mean, cov = (part.astype(members[0].mean.dtype) for part in moments)
-    return Outputs(mean, cov)
+    groups = [each.about for each in found]
+    about = None if groups[0] is None else replace(groups[0], g=groups[0].g.joined([each.g for each in groups[1:]]))
+    return Outputs(mean, cov, about=about)
 
 
 def mix_transitions(members: Sequence[Transition]) -> Transition:

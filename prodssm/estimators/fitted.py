@@ -22,7 +22,7 @@ from prodssm.data.series import Series, Values, first_steps, part_of
 from prodssm.estimators.results import Decomposition, Prediction, Stream, StreamStep, Transition
 from prodssm.methods.base import Method
 from prodssm.methods.moments import Moments
-from prodssm.models.components import predictive
+from prodssm.models.components import Group, predictive
 from prodssm.models.decomposition import decompose
 from prodssm.models.filtering import Beliefs, Outputs, Recursion, checked_input, filter_chunk
 from prodssm.models.forecasting import Forecast, forecast, forecast_with, future_inputs, observed, one_step_ahead
@@ -101,11 +101,13 @@ class FittedModel:
         return eqx.tree_at(lambda each: (each.means, each.covs), mixture, (means, covs))
 
     def _outputs(self, mean: Values, cov: Values, u: Values | None) -> Outputs:
-        """The emission's outputs at beliefs about the state in standardised units, in the units of the data."""
+        """Observations without noise at beliefs about the state in standardised units, in the units of the data."""
         room, count = bucket(len(mean)), len(mean)
         padded = [None if part is None else pad(np.asarray(part), room, 1.0) for part in (mean, cov, u)]
-        mean, cov = (np.asarray(part)[:count] for part in _emitted(self.recursion, *padded))
-        return Outputs(self.scaling.y.inverse(mean), self.scaling.y.inverse_cov(cov))
+        g, seen = jax.tree.map(lambda part: np.asarray(part)[:count], _emitted(self.recursion, *padded))
+        likelihood, scaling = self.ssm.likelihood, self.scaling.y
+        about = None if likelihood.gaussian else Group.of_beliefs(g, likelihood, scaling)
+        return Outputs(scaling.inverse(seen.mean), scaling.inverse_cov(seen.cov), about=about)
 
     def forecast(self, series: Sequence[Series], steps: int, u: Sequence[Any], dt: Sequence[Any]) -> list[Prediction]:
         """Beliefs about the observations that follow each of several series; controls and time steps are in its units."""
@@ -234,10 +236,12 @@ def _initial_belief(recursion: Recursion) -> Belief:
 
 
 @compiled
-def _emitted(recursion: Recursion, mean: Array, cov: Array, u: Array | None) -> tuple[Array, Array]:
+def _emitted(recursion: Recursion, mean: Array, cov: Array, u: Array | None) -> tuple[Gaussian, Gaussian]:
+    """Beliefs about g and, by its moments, about E[y | g]."""
+
     def at(mean, cov, u, t):
-        found = recursion.emit(Gaussian(mean, cov), u, t)
-        return found.mean, found.cov
+        g = recursion.emit(Gaussian(mean, cov), u, t)
+        return g, recursion.model.likelihood.expected(g)
 
     times = jnp.arange(mean.shape[0], dtype=jnp.int32)
     return jax.vmap(at, in_axes=(0, 0, None if u is None else 0, 0))(mean, cov, u, times)

@@ -1,6 +1,7 @@
 """Nested estimator parameters: `set_params(recipe__learning_rate=...)` replaces the nested object."""
 
 import inspect
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -10,8 +11,7 @@ from sklearn.utils import check_random_state
 
 from prodssm._validation import require_integer
 from prodssm.methods.base import Method, find_method
-from prodssm.models.likelihoods.base import Likelihood
-from prodssm.models.likelihoods.gaussian import GaussianLikelihood
+from prodssm.models.likelihoods.base import Likelihood, find_likelihood
 from prodssm.training.recipe import Recipe
 
 
@@ -31,7 +31,7 @@ class NestedParameters(BaseEstimator):
 
     recipe: Recipe | None
     method: str | Method
-    likelihood: Likelihood | None
+    likelihood: str | Likelihood | None
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """The parameters, with those of nested objects as `recipe__learning_rate` if `deep`.
@@ -72,13 +72,12 @@ class NestedParameters(BaseEstimator):
 
     def _nested(self) -> dict[str, Any]:
         """The objects behind nested parameters; without values of a wrong type or name, which `fit` refuses."""
-        named = isinstance(self.method, str) and self.method in Method.registry
-        found = {
-            "recipe": Recipe() if self.recipe is None else self.recipe,
-            "method": find_method(self.method) if named else self.method,
-            "likelihood": GaussianLikelihood() if self.likelihood is None else self.likelihood,
-        }
-        return {name: nested for name, nested in found.items() if isinstance(nested, Recipe | Method | Likelihood)}
+        found = {}
+        for name, find in (("method", find_method), ("likelihood", find_likelihood)):
+            with suppress(TypeError, ValueError):
+                found[name] = find(getattr(self, name))
+        recipe = Recipe() if self.recipe is None else self.recipe
+        return ({"recipe": recipe} if isinstance(recipe, Recipe) else {}) | found
 
     def _checked_recipe(self, defaults: Recipe) -> Recipe:
         given = self.recipe
@@ -87,12 +86,7 @@ class NestedParameters(BaseEstimator):
         return (given or Recipe()).filled(defaults)
 
     def _checked_likelihood(self) -> Likelihood:
-        given = self.likelihood
-        if given is None:
-            return GaussianLikelihood()
-        if not isinstance(given, Likelihood):
-            raise TypeError(f"likelihood must be a prodssm likelihood or None, got {type(given).__name__}")
-        return given
+        return find_likelihood(self.likelihood)
 
     def _checked_method(self) -> Method:
         return find_method(self.method)

@@ -56,7 +56,8 @@ class ProDSSM(Smoothing, Streaming, Chunked, Learning):
             "auto" chooses between the second and the third; with physics it is "identity".
         measurement_noise: Variance (one number or one per output, in units of the data squared); None learns it. Shorthand for
             `likelihood=GaussianLikelihood(variance)`; give one of the two.
-        likelihood: The distribution of an observation given the emission's output; None is Gaussian.
+        likelihood: The distribution of an observation given the emission's output: "gaussian", "poisson" (counts), "bernoulli"
+            (labels 0 and 1), "student_t" (outliers), or one with parameters such as `StudentT(df=4)`; None is Gaussian.
         method: "moments" (closed form), "linearised" (EKF), "unscented" (UKF), "cubature", "sampled" (Monte Carlo), or a method
             with parameters such as `Moments(order=2)`. `Moments(components="auto")` trains with one Gaussian and answers with a
             mixture if `check` recommends one.
@@ -111,7 +112,7 @@ class ProDSSM(Smoothing, Streaming, Chunked, Learning):
         process_noise: str | Sequence[int] = "constant",
         emission: Any = "auto",
         measurement_noise: Any = None,
-        likelihood: Likelihood | None = None,
+        likelihood: str | Likelihood | None = None,
         method: str | Method = "moments",
         recipe: Recipe | None = None,
         n_estimators: int | str = "auto",
@@ -185,6 +186,7 @@ class ProDSSM(Smoothing, Streaming, Chunked, Learning):
 
     def _forecast_at(self, series: Series, origins: Sequence[int], steps: int) -> list[Prediction]:
         """Forecasts of a series from each of several time steps on, given what precedes them; controls are its own."""
+        self._checked_likelihood().require_data(series.y, self.output_names_)
         found = self._mixed([member.forecast_at(series, origins, steps) for member in self.members_], steps)
         stamps = [None if series.stamps is None else series.stamps[n : n + steps] for n in origins]
         return [

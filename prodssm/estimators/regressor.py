@@ -110,7 +110,7 @@ class DeepStochasticRegressor(RowPredictions, RegressorMixin, NestedParameters):
         steps: int | str = "auto",
         activation: Any = "auto",
         weights: str = "local",
-        likelihood: Likelihood | None = None,
+        likelihood: str | Likelihood | None = None,
         method: str | Method = Moments(order=1),  # noqa: B008 - immutable
         recipe: Recipe | None = None,
         n_estimators: int = 5,

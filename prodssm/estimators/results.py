@@ -147,6 +147,7 @@ class Prediction:
         require_shape("y", y, self.mean.shape)
         if np.isinf(y).any():
             raise ValueError("y must be finite or NaN (missing), got an infinite value")
+        Components.of(self).require_outcomes(y, self.names)
         return y
 
     def sample(self, count: int, key: Any) -> Float[np.ndarray, "count steps y"]:

@@ -14,6 +14,7 @@ from prodssm.data.layout import Layout
 from prodssm.data.series import Series, as_series_list, part_of
 from prodssm.data.stamps import Stamps
 from prodssm.data.tables import Table, build
+from prodssm.models.components import Components
 from prodssm.scoring import metrics
 
 FIRST_ORIGIN = 0.5  # of a series, by default
@@ -31,6 +32,8 @@ class Backtest:
         std: Standard deviations of the forecasts.
         lower: Lower ends of the intervals.
         upper: Upper ends.
+        crps: Continuous ranked probability scores of the forecast distributions.
+        log_prob: Log densities of what was observed, or probabilities for counts and events, output by output.
         last: The last value before the origin that was observed, (origins, outputs): what a forecast must beat.
         origins: Index of the first time step that was forecast, in its series.
         series: Number of the series.
@@ -49,6 +52,8 @@ class Backtest:
     std: np.ndarray
     lower: np.ndarray
     upper: np.ndarray
+    crps: np.ndarray
+    log_prob: np.ndarray
     last: np.ndarray
     origins: np.ndarray
     series: np.ndarray
@@ -72,11 +77,11 @@ class Backtest:
 
     def _scored(self, output: int, horizon: int) -> dict[str, Any]:
         steps = slice(None) if horizon == 0 else slice(horizon - 1, horizon)
-        parts = (self.truth, self.mean, self.std, self.lower, self.upper)
-        truth, mean, std, lower, upper = (part[:, steps, output] for part in parts)
-        seen = ~np.isnan(truth)
-        last = np.broadcast_to(self.last[:, None, output], truth.shape)
-        truth, mean, std, lower, upper, last = (part[seen] for part in (truth, mean, std, lower, upper, last))
+        names = ("truth", "mean", "lower", "upper", "crps", "log_prob")
+        parts = [getattr(self, name)[:, steps, output] for name in names]
+        seen = ~np.isnan(parts[0])
+        last = np.broadcast_to(self.last[:, None, output], seen.shape)
+        truth, mean, lower, upper, crps, log_prob, last = (part[seen] for part in (*parts, last))
         if not len(truth):
             names = ("rmse", "mae", "crps", "nll", "coverage", "width", "rmse_last")
             return {"count": 0, **dict.fromkeys(names, float("nan"))}
@@ -85,8 +90,8 @@ class Backtest:
             "count": len(truth),
             "rmse": metrics.rmse(truth, mean),
             "mae": float(np.abs(truth - mean).mean()),
-            "crps": metrics.crps(truth, mean, std),
-            "nll": metrics.nll(truth[:, None], mean[:, None], (std**2)[:, None]),
+            "crps": float(crps.mean()),
+            "nll": -float(log_prob.mean()),
             "coverage": float(((truth >= lower) & (truth <= upper)).mean()),
             "width": float((upper - lower).mean()),
             "rmse_last": metrics.rmse(truth[known], last[known]) if known.any() else float("nan"),
@@ -256,9 +261,12 @@ def _collected(
     where = [(k, n) for k, those in enumerate(origins) for n in those]
     intervals = [each.interval(probability) for each in found]
     parts = [[each.mean for each in found], [each.std for each in found], *zip(*intervals, strict=True)]
+    truth = [np.asarray(series[k].y[n : n + horizon], float) for k, n in where]
+    parts += [[each.crps(y) for each, y in zip(found, truth, strict=True)]]
+    parts += [[Components.of(each).marginal_log_prob(y) for each, y in zip(found, truth, strict=True)]]
     labels = [getattr(each, "label", None) for each in series]
     return Backtest(
-        np.stack([np.asarray(series[k].y[n : n + horizon], float) for k, n in where]),
+        np.stack(truth),
         *(np.stack([np.asarray(each, float) for each in part]) for part in parts),
         last=np.stack([_last_seen(np.asarray(series[k].y[:n], float)) for k, n in where]),
         origins=np.array([n for _, n in where]),

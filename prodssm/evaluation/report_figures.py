@@ -6,6 +6,7 @@ import numpy as np
 from scipy import special
 
 from prodssm.data.series import Series
+from prodssm.data.tables import central_interval
 from prodssm.evaluation.drawing import cell_probabilities, has_modes, likeliest
 from prodssm.evaluation.report_findings import Findings
 from prodssm.evaluation.report_html import DASH, name_of, unit_of
@@ -29,6 +30,7 @@ from prodssm.evaluation.report_pictures import (
 PALETTE = ("blue", "orange", "green", "purple", "red", "teal", "pink", "grey")
 RIVALS = ("orange", "green", "purple")
 PIT_BINS = 10
+BAND = 0.95  # probability of the band around filtered and smoothed means
 PART_COLOURS = {"measurement": "grey", "aleatoric": "orange", "epistemic": "blue"}
 METRIC_LABELS = {
     "rmse": "RMSE, in standard deviations",
@@ -61,7 +63,7 @@ def _draw_time(pictures: Pictures, found: Findings) -> None:
     beliefs = {name: kept for name in ("filtered", "smoothed") if isinstance(kept := getattr(found, name), list)}
     outputs, controls = len(found.names.outputs[:MOST_OUTPUTS]), len(found.names.controls[:MOST_CONTROLS])
     states = 0 if found.identity else len(found.names.states[:MOST_STATES])
-    most = points_per_line(series, outputs + controls + 2 * len(beliefs) * (outputs + states))
+    most = points_per_line(series, outputs + controls + 3 * len(beliefs) * (outputs + states))
     if max(map(len, series)) > most:
         pictures.decimated = most
     for n, each in enumerate(series):
@@ -111,12 +113,13 @@ def _belief_view(
     """Filtered and smoothed means with bands, above what is in the panels already."""
     colours = {"filtered": "orange", "smoothed": "blue"}
     found = []
-    moments = {kind: (np.asarray(each.mean, float), np.asarray(each.std, float)) for kind, each in beliefs.items()}
+    parts = {kind: (each.mean, *central_interval(each, BAND)) for kind, each in beliefs.items()}
+    lines = {kind: [np.asarray(part, float) for part in each] for kind, each in parts.items()}
     for k, (title, layers) in enumerate(panels):
         bands = []
-        for kind, (mean, std) in moments.items():
-            kept = decimate(mean[:, k] - 2 * std[:, k], mean[:, k] + 2 * std[:, k], most)
-            line = pictures.add_line(**axis.line(kept, y=mean[kept, k], s=std[kept, k]))
+        for kind, (mean, low, high) in lines.items():
+            kept = decimate(low[:, k], high[:, k], most)
+            line = pictures.add_line(**axis.line(kept, y=mean[kept, k], lo=low[kept, k], hi=high[kept, k]))
             bands.append(layer("band", line, kind, colours[kind]))
         found.append(panel(title, x_label, [*layers, *bands]))
     pictures.add_view(name, str(n), found, dims=["series"], link="time")

@@ -10,7 +10,7 @@ from jaxtyping import Float
 from prodssm.data.scaling import DataScaling
 from prodssm.data.series import Series, part_of
 from prodssm.estimators.results import Decomposition, Prediction
-from prodssm.scoring.metrics import pit
+from prodssm.models.components import Components
 
 LONGEST_HORIZON, LONGEST_PAST = 50, 1000  # time steps
 MOST_ORIGINS, MOST_FORECASTS = 20, 400  # of one series, of all
@@ -208,12 +208,13 @@ def _rmse_by_output(error: Float[np.ndarray, "n y"]) -> Float[np.ndarray, " y"]:
 
 
 def pit_values(forecasts: Sequence[OriginForecast]) -> Float[np.ndarray, " n"]:
-    """Probability integral transform of all observed values, by the mean and standard deviation of their forecasts."""
+    """Probability integral transform of all observed values, by the distribution functions of their forecasts."""
+    seen = [np.isfinite(each.truth) for each in forecasts]
     parts = [
-        pit(each.truth, np.asarray(each.prediction.mean, float), np.asarray(each.prediction.std, float)) for each in forecasts
+        Components.of(each.prediction).pit(np.where(known, each.truth, 0.0))[known]
+        for each, known in zip(forecasts, seen, strict=True)
     ]
-    values = np.concatenate(parts).ravel()
-    return values[np.isfinite(values)]
+    return np.concatenate(parts)
 
 
 def decomposed(forecasts: Sequence[OriginForecast]) -> list[OriginForecast]:

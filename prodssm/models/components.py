@@ -73,6 +73,9 @@ class Components:
         weights = np.concatenate([each.weights for each in parts]) / len(parts)
         return Components(weights, *(np.concatenate([getattr(each, name) for each in parts]) for name in ("mean", "cov")))
 
+    def require_outcomes(self, y: Float[np.ndarray, "n y"], names: Sequence[str]) -> None:
+        """All numbers have a density."""
+
     @property
     def std(self) -> Float[np.ndarray, "m n y"]:
         """Standard deviations of the components."""
@@ -95,6 +98,10 @@ class Components:
         """Marginal quantiles of the mixture."""
         return mixture_quantile(probability, self.mean, self.std, self.weights)
 
+    def pit(self, y: Float[np.ndarray, "n y"]) -> Float[np.ndarray, "n y"]:
+        """Probability integral transform of outcomes, output by output: P(Y <= y)."""
+        return mixture_cdf(y, self.mean, self.std, self.weights)
+
     def crps(self, y: Any) -> Float[np.ndarray, "n y"]:
         """Continuous ranked probability score of outcomes."""
         return mixture_crps(y, self.mean, self.std, self.weights)
@@ -108,6 +115,15 @@ class Components:
             found = gaussian_log_probs(*(pad(part.astype(y.dtype), room, 1.0) for part in (mean, cov)), rows)
             each.append(np.asarray(found, float)[:n])
         return mixture_log_prob(np.stack(each), self.weights)
+
+    def marginal_log_prob(self, y: Float[np.ndarray, "n y"]) -> Float[np.ndarray, "n y"]:
+        """Log density of outcomes, output by output; NaN is missing and stays so."""
+        if not (self.std[self.weights > 0] > 0).all():
+            raise ValueError("only forecasts with a positive variance have a density; this one has a zero variance")
+        z = (y - self.mean) / self.std
+        each = -0.5 * z**2 - np.log(self.std) - 0.5 * np.log(2 * np.pi)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.logaddexp.reduce(each + np.log(self.weights)[:, :, None], axis=0)
 
     def scaled(self, factors: Float[np.ndarray, "n y"], extra: Float[np.ndarray, "n y y"] | float = 0.0) -> "Components":
         """Deviations from the mean of the mixture multiplied by factors, plus independent Gaussian noise."""
@@ -125,11 +141,21 @@ class Group:
     scaling: Standardiser
     share: float = 1.0
 
+    @classmethod
+    def of_beliefs(cls, beliefs: Any, likelihood: Likelihood, scaling: Standardiser) -> "Group":
+        """Of `Gaussian` or `GaussianMixture` beliefs about g with a time axis, in the units of the model."""
+        return cls(Components.of_beliefs(beliefs, Standardiser.identity(_size_of(beliefs))), likelihood, scaling)
+
     def cdf(self, y: Float[np.ndarray, "n y"]) -> Float[np.ndarray, "n y"]:
         """P(Y <= y), output by output, times the share of the model."""
         at = np.asarray(self.scaling.transform(y), float)
         found = self.likelihood.cdf(self.g.mean, self.g.std**2, np.broadcast_to(at, self.g.mean.shape))
         return self.share * (found * self.g.weights[:, :, None]).sum(axis=0)
+
+    def expected_quantile(self, probability: float) -> Float[np.ndarray, "n y"]:
+        """Marginal quantiles of E[y | g], which is increasing in g."""
+        found = np.asarray(self.likelihood.expected_at(self.g.quantile(probability)), float)
+        return np.asarray(self.scaling.inverse(found), float)
 
     def log_prob(self, y: Float[np.ndarray, "n y"]) -> Float[np.ndarray, " n"]:
         """Log density of outcomes."""
@@ -162,11 +188,20 @@ class OutputComponents:
         """Of the observations: "real", "counts" or "binary"."""
         return self.groups[0].likelihood.support
 
+    def require_outcomes(self, y: Float[np.ndarray, "n y"], names: Sequence[str]) -> None:
+        """Raise if the likelihood does not allow some of these."""
+        self.groups[0].likelihood.require_data(y, names)
+
     def cdf(self, y: Float[np.ndarray, "*s n y"]) -> Float[np.ndarray, "*s n y"]:
         """P(Y <= y), output by output, of one or several values at each step."""
         if y.ndim > 2:  # one after the other, because the quadratures of many values need much memory
             return np.stack([self.cdf(each) for each in y])
         return sum((group.cdf(y) for group in self.groups), np.zeros(y.shape))
+
+    def pit(self, y: Float[np.ndarray, "n y"]) -> Float[np.ndarray, "n y"]:
+        """Probability integral transform of outcomes; of discrete ones at random between P(Y < y) and P(Y <= y)."""
+        low, high = (self.cdf(y) if self.support == "real" else self.cdf(y - 1)), self.cdf(y)
+        return low + np.random.default_rng(0).random(y.shape) * (high - low)
 
     def quantile(self, probability: float) -> Float[np.ndarray, "n y"]:
         """Marginal quantiles: the smallest values with at least this probability."""
@@ -178,6 +213,11 @@ class OutputComponents:
     def log_prob(self, y: Float[np.ndarray, "n y"]) -> Float[np.ndarray, " n"]:
         """Log density, or probability, of outcomes; NaN is missing."""
         return np.logaddexp.reduce([group.log_prob(y) + np.log(group.share) for group in self.groups], axis=0)
+
+    def marginal_log_prob(self, y: Float[np.ndarray, "n y"]) -> Float[np.ndarray, "n y"]:
+        """Log density, or probability, of outcomes, output by output; NaN is missing and stays so."""
+        each = [self.log_prob(np.where(one, y, np.nan)) for one in np.eye(y.shape[1], dtype=bool)]
+        return np.where(np.isnan(y), np.nan, np.stack(each, axis=1))
 
     def crps(self, y: Float[np.ndarray, "n y"]) -> Float[np.ndarray, "n y"]:
         """Continuous ranked probability score of outcomes, the integral of (P(Y <= z) - [y <= z])^2 over z."""
@@ -204,12 +244,15 @@ def predictive(about: Any, likelihood: Likelihood, scaling: Standardiser | None 
     beliefs: Any = about.mixture if likelihood.gaussian else about.output
     if beliefs is None:
         return None
-    size = beliefs.mean.shape[-1] if beliefs.mixture is None else beliefs.means.shape[-1]
-    none = Standardiser.identity(size)
-    scaling = none if scaling is None else scaling
+    scaling = Standardiser.identity(_size_of(beliefs)) if scaling is None else scaling
     if likelihood.gaussian:
         return Components.of_beliefs(beliefs, scaling)
-    return OutputComponents((Group(Components.of_beliefs(beliefs, none), likelihood, scaling),))
+    return OutputComponents((Group.of_beliefs(beliefs, likelihood, scaling),))
+
+
+def _size_of(beliefs: Any) -> int:
+    """Number of outputs of `Gaussian` or `GaussianMixture` beliefs."""
+    return beliefs.mean.shape[-1] if beliefs.mixture is None else beliefs.means.shape[-1]
 
 
 @compiled

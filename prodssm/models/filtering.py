@@ -6,6 +6,7 @@ belief is about the state at the first observation.
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from statistics import NormalDist
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -16,13 +17,13 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from prodssm._compilation import compiled, is_traced, scan
-from prodssm._validation import require_answer
+from prodssm._validation import require_answer, require_probability
 from prodssm.beliefs.channel import Channel
 from prodssm.beliefs.gaussian import Belief, standard_deviations
 from prodssm.data.layout import Layout
 from prodssm.data.series import Record, Series, Values, as_series, require_regular
 from prodssm.data.stamps import Stamps
-from prodssm.data.tables import Table, build, table_of
+from prodssm.data.tables import Table, build, central_interval, table_of
 from prodssm.methods.base import Method, find_method, require_weight_mode
 from prodssm.models.state_space import StateSpaceModel, require_room
 
@@ -46,7 +47,9 @@ class Origin(NamedTuple):
 
     def table(self, found: Any, names: Sequence[str] | None, probability: float) -> Table:
         """The columns of beliefs over time."""
+        lower, upper = central_interval(found, probability)
         about = SimpleNamespace(mean=found.mean, std=found.std, stamps=self.stamps, layout=self.layout)
+        about.interval = lambda _: (lower, upper)
         return table_of(about, names=names, probability=probability, first=0)
 
     def to_frame(self, found: Any, names: Sequence[str] | None, backend: str | None, probability: float) -> Any:
@@ -55,21 +58,37 @@ class Origin(NamedTuple):
 
 
 class Outputs(eqx.Module):
-    """Beliefs about the emission's outputs g(x, u), without measurement noise, at every time step.
+    """Beliefs about the observations without measurement noise, at every time step.
+
+    That is E[y | g] for the emission's output g(x, u): g itself unless a likelihood says otherwise, as for a rate of counts.
 
     Attributes:
         mean: Means, time by output.
         cov: Covariances, time by output by output.
+        about: What quantiles follow from, if the likelihood is not Gaussian: a `Group`.
     """
 
     mean: Float[Values, "time y"]
     cov: Float[Values, "time y y"]
     origin: Origin = eqx.field(static=True, default=Origin(), repr=False)
+    about: Any = eqx.field(static=True, default=None, repr=False)
 
     @property
     def std(self) -> Float[Values, "time y"]:
         """Standard deviations, time by output."""
         return standard_deviations(self.cov)
+
+    def quantile(self, probability: float) -> Float[Values, "time y"]:
+        """Marginal quantiles, output by output."""
+        require_probability(probability)
+        if self.about is not None:
+            return self.about.expected_quantile(float(probability)).astype(self.mean.dtype)
+        return self.mean + NormalDist().inv_cdf(float(probability)) * self.std
+
+    def interval(self, probability: float = 0.95) -> tuple[Float[Values, "time y"], Float[Values, "time y"]]:
+        """Lower and upper ends of central intervals, output by output."""
+        require_probability(probability)
+        return self.quantile((1 - probability) / 2), self.quantile((1 + probability) / 2)
 
     def to_frame(self, backend: str | None = None, probability: float = 0.95) -> Any:
         """A data frame with a row per time step and `_mean`, `_std`, `_lower` and `_upper` of each output."""

@@ -50,7 +50,28 @@ def configured(content, **more):
 
 
 CONFIG = ("fit", "bad.csv", "--config", "c.toml", "--model", "new.safetensors", "--quiet")
+COUNTS = ("--likelihood", "poisson", *FIT)
 CASES = {
+    "no likelihood": (
+        lambda: csv(record()),
+        ("fit", "bad.csv", "--likelihood", "poison", *FIT),
+        "likelihood must be one of gaussian",
+    ),
+    "no counts": (
+        lambda: numbers(lambda n: n % 7 - 1.0),
+        ("fit", "bad.csv", *COUNTS),
+        "data must be counts .* got -1 in level",
+    ),
+    "parts of counts": (
+        lambda: numbers(lambda n: n / 2),
+        ("fit", "bad.csv", *COUNTS),
+        "data must be counts .* got 0.5 in level",
+    ),
+    "no labels": (
+        lambda: numbers(lambda n: n % 3),
+        ("fit", "bad.csv", "--likelihood", "bernoulli", *FIT),
+        "data must be labels 0 and 1 for the likelihood Bernoulli, got 2 in level",
+    ),
     "no file": (lambda: None, ("fit", "none.csv", *FIT), "none.csv does not exist"),
     "a folder": (lambda: None, ("fit", ".", *FIT), "is a folder; name a file"),
     "empty": (lambda: text(""), ("fit", "bad.csv", *FIT), "bad.csv is empty"),

@@ -81,6 +81,31 @@ def test_fit_reads_its_configuration_and_flags_win(data, tmp_path):
     assert ps.load("n.safetensors").recipe.iterations == 4
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "cls"), [("poisson", ps.Poisson), ("bernoulli", ps.Bernoulli), ("student_t", ps.StudentT), ("gaussian", None)]
+)
+def test_a_likelihood_is_chosen_by_name_and_forecasts_stay_in_its_support(name, cls, tmp_path):
+    events = (np.sin(0.3 * np.arange(ROWS)) > 0) * 1.0
+    pandas.DataFrame({"events": events}).to_csv("events.csv", index=False)
+    quick = 'emission = "linear"\nlatent_dim = 2\nhidden = []\n'
+    (tmp_path / "run.toml").write_text(f"[model]\n{quick}")
+    (tmp_path / "named.toml").write_text(f'[model]\nlikelihood = "{name}"\n{quick}')
+    with without_training():
+        words = ("fit", "events.csv", "--likelihood", name, "--config", "run.toml", "--model", "m.safetensors", "--quiet")
+        assert run(*words) == 0
+        assert run("fit", "events.csv", "--config", "named.toml", "--model", "n.safetensors", "--quiet") == 0
+    found, other = ps.load("m.safetensors"), ps.load("n.safetensors")
+    assert found.likelihood == other.likelihood == name
+    assert isinstance(found.ssm_.likelihood, cls or ps.GaussianLikelihood)
+    assert run("forecast", "m.safetensors", "events.csv", "--steps", 4, "--out", "ahead.csv", "--quiet") == 0
+    assert run("filter", "m.safetensors", "events.csv", "--out", "rates.csv", "--quiet") == 0
+    if name in ("poisson", "bernoulli"):
+        ahead, rates = pandas.read_csv("ahead.csv"), pandas.read_csv("rates.csv")
+        assert set(ahead["events_lower"]) | set(ahead["events_upper"]) <= set(range(20))
+        assert (rates["events_lower"] > 0).all()
+
+
 @pytest.mark.parametrize("kind", ["csv", "parquet", "npz"])
 def test_a_forecast_is_that_of_the_library_with_real_stamps(data, model, fitted, kind, tmp_path, capsys):
     frame = pandas.read_csv(data, parse_dates=["when"])

@@ -789,3 +789,25 @@ def test_groups_and_features_of_the_calendar_have_their_names(tmp_path):
     text = (tmp_path / "page.html").read_text(encoding="utf-8")
     assert "north" in text
     assert "hour_of_day.3" in text
+
+
+@pytest.mark.slow
+def test_a_mixture_has_a_report_whose_bands_are_its_own_quantiles(tmp_path):
+    with without_training():
+        parts = {
+            "method": ps.Moments(components=3),
+            "hidden": (4,),
+            "emission": "identity",
+            "residual": True,
+            "n_estimators": 1,
+        }
+        model = small(**parts).fit(wave())
+    page = written(model, wave(), tmp_path)
+    content = json.loads(page.one("script", id="pictures").text)
+    ahead = model.forecast(wave(), 10)
+    assert ahead.components.mean.shape[0] > 1
+    last = content["choices"]["origin"]["0"].index("the end of the data")
+    panel = content["figures"]["forecast"]["views"][f"0/{last}"][0]
+    band = next(content["lines"][layer["d"]] for layer in panel["layers"] if layer["k"] == "band")
+    for name, probability in (("y", 0.5), ("lo", 0.025), ("hi", 0.975)):
+        assert np.allclose(band[name], ahead.quantile(probability)[:, 0], rtol=1e-3, atol=1e-3)

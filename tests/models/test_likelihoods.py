@@ -14,6 +14,7 @@ from scipy import stats
 
 import prodssm as ps
 from prodssm.data.scaling import Standardiser
+from prodssm.models.likelihoods.base import find_likelihood
 
 # Likelihoods of two outputs, in the units of the data.
 LIKELIHOODS = {
@@ -90,6 +91,25 @@ def test_the_conditional_variance_is_that_of_samples_with_the_same_output(likeli
     first, second = (np.asarray(likelihood.sample(g, key=key), float) for key in y_keys)
     rows = (first - second) ** 2 / 2
     assert_mean_matches(likelihood.conditional_var(G), SampleMoments.of(rows, rows))
+
+
+def test_moments_of_the_observation_without_noise_are_those_of_samples(likelihood):
+    g = np.asarray(G.sample(key=jr.key(5), shape=(100_000,)), float)
+    rows, wanted = likelihood.expected_at(g), likelihood.expected(G)
+    assert_mean_matches(wanted.mean, SampleMoments.of(rows, rows))
+    assert_cov_matches(wanted.cov, SampleMoments.of(rows, rows))
+    assert (np.diff(likelihood.expected_at(np.sort(g[:50], axis=0)), axis=0) >= 0).all()
+
+
+def test_three_correlated_outputs_have_the_moments_of_samples():
+    root = np.array([[1.0, 0.0, 0.0], [0.9, 0.4, 0.0], [-0.7, 0.3, 0.5]])
+    g = ps.Gaussian(array([0.2, -0.5, 0.8]), array(0.5 * root @ root.T))
+    for likelihood in (ps.Poisson(), ps.Bernoulli(), ps.StudentT(10, [0.3, 0.2, 0.5])):
+        g_key, y_key = jr.split(jr.key(6))
+        rows = np.asarray(likelihood.sample(g.sample(key=g_key, shape=(200_000,)), key=y_key), float)
+        wanted = likelihood.predict(g)
+        assert_mean_matches(wanted.mean, SampleMoments.of(rows, rows))
+        assert_cov_matches(wanted.cov, SampleMoments.of(rows, rows))
 
 
 def test_probabilities_add_up_to_one_and_missing_values_are_summed_over(discrete):
@@ -207,6 +227,32 @@ def test_what_is_trainable_has_a_finite_gradient(likelihood, y):
     learned, fixed = eqx.partition(likelihood, likelihood.trainable())
     grads = jax.jit(jax.grad(lambda part: eqx.combine(part, fixed).log_prob(G, array(y))))(learned)
     assert all(jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(grads))
+
+
+BAD = {"counts": [(-1.0, "counts"), (1.5, "counts")], "binary": [(2.0, "labels 0 and 1"), (-1.0, "labels 0 and 1")]}
+
+
+def test_what_cannot_be_observed_has_no_density_and_no_update(discrete):
+    name = type(discrete).__name__
+    allows_all = type(discrete).require_data is ps.Likelihood.require_data  # its author says nothing about its data
+    for value, wanted in () if allows_all else BAD[discrete.support]:
+        for ask in (
+            lambda y: discrete.log_prob(G, y),
+            lambda y: discrete.expected_log_prob(G, y),
+            lambda y: discrete.condition(STATE, EMISSION, y),
+        ):
+            with pytest.raises(ValueError, match=f"data must be {wanted}.* for the likelihood {name}, got {value:g} in y1"):
+                ask(array([1.0, value]))
+
+
+def test_likelihoods_are_known_by_names_of_their_own():
+    for name, cls in {"gaussian": ps.GaussianLikelihood, "poisson": ps.Poisson, "student_t": ps.StudentT}.items():
+        assert isinstance(find_likelihood(name), cls)
+    assert isinstance(find_likelihood(None), ps.GaussianLikelihood)
+    assert isinstance(find_likelihood("negative_binomial"), NegativeBinomial)
+    for wrong in ("poison", "scalar"):
+        with pytest.raises(ValueError, match=f"likelihood must be one of gaussian, .*bernoulli.*; got '{wrong}'"):
+            find_likelihood(wrong)
 
 
 # The Gaussian likelihood

@@ -1,6 +1,7 @@
 """The `Likelihood` plug: the distribution p(y | g) of an observation given the emission's output g(x)."""
 
 import inspect
+import re
 from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any, ClassVar
@@ -21,7 +22,8 @@ class Likelihood(eqx.Module):
     """The distribution p(y | g) of an observation y given the emission's output g(x).
 
     An instance that a user makes describes the likelihood in the units of the data; `for_data` turns it into the one that a
-    model is trained with, in standardised units and with one entry per output.
+    model is trained with, in standardised units and with one entry per output. A subclass is known by its class name in snake
+    case wherever an estimator asks for a likelihood: `StudentT` is "student_t", `GaussianLikelihood` is "gaussian".
 
     Example:
         >>> likelihood: Likelihood = ps.GaussianLikelihood(variance=1.0)
@@ -64,6 +66,14 @@ class Likelihood(eqx.Module):
             y: In the units of the data.
             names: Of the outputs.
         """
+
+    def expected(self, g: Gaussian) -> Gaussian:
+        """Mean and covariance of E[y | g] under a belief about g; by default E[y | g] is g."""
+        return g
+
+    def expected_at(self, g: Float[np.ndarray, "*any y"]) -> Float[np.ndarray, "*any y"]:
+        """E[y | g] at values of g, increasing in each of them; in NumPy."""
+        return g
 
     def link(self, y: Float[np.ndarray, "time y"]) -> Float[np.ndarray, "time y"]:
         """Values of g that an initial model is fitted to in place of observations; by default these themselves."""
@@ -143,3 +153,25 @@ class Likelihood(eqx.Module):
     @abstractmethod
     def sample(self, g: Float[Array, "... y"], *, key: PRNGKeyArray) -> Float[Array, "... y"]:
         """Observations drawn given outputs g."""
+
+
+def find_likelihood(likelihood: "str | Likelihood | None") -> Likelihood:
+    """The likelihood of this name with its default parameters, or the likelihood itself; None is Gaussian.
+
+    Example:
+        >>> find_likelihood("student_t").df
+        4.0
+    """
+    if isinstance(likelihood, Likelihood):
+        return likelihood
+    if likelihood is not None and not isinstance(likelihood, str):
+        raise TypeError(f"likelihood must be a name, a prodssm likelihood or None, got {type(likelihood).__name__}")
+    named = {_name_of(cls): cls for cls in Likelihood.registry.values() if not inspect.isabstract(cls)}
+    name = "gaussian" if likelihood is None else likelihood
+    if name not in named:
+        raise ValueError(f"likelihood must be one of {', '.join(named)}; got {name!r}")
+    return named[name]()
+
+
+def _name_of(likelihood: type[Likelihood]) -> str:
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", likelihood.__name__.removesuffix("Likelihood")).lower()

@@ -13,7 +13,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from prodssm.beliefs.gaussian import Gaussian
 from prodssm.beliefs.linalg import symmetrise
 from prodssm.models.likelihoods.quantiles import normal_nodes, step
-from prodssm.models.likelihoods.scalar import ScalarLikelihood, observed
+from prodssm.models.likelihoods.scalar import ScalarLikelihood
 from prodssm.models.likelihoods.support import require_counts
 
 STIRLING = 8.0  # counts above which the series of log y! is exact to the last digit
@@ -79,7 +79,7 @@ class Poisson(ScalarLikelihood):
 
     def expected_log_prob(self, g: Gaussian, y: Float[Array, " y"]) -> Float[Array, ""]:
         """Y m - exp(m + s^2 / 2) - log y!, summed over observed outputs."""
-        seen, y = observed(y, g.mean)
+        seen, y = self.observed(y, g.mean)
         return jnp.where(seen, y * g.mean - self.conditional_var(g) - jax.lax.lgamma(y + 1), 0.0).sum()
 
     def cdf(self, mean: Any, var: Any, y: Any) -> Float[np.ndarray, "*any y"]:

@@ -106,6 +106,17 @@ class ScalarLikelihood(Likelihood):
         diagonal = jnp.eye(mean.size, dtype=bool)
         return Gaussian(mean, symmetrise(jnp.where(diagonal, jnp.diag(spread), total)))
 
+    def expected(self, g: Gaussian) -> Gaussian:
+        """Mean and covariance of E[y | g]: those of y, without the noise of y given g in the variances."""
+        seen, diagonal = self.predict(g), jnp.eye(g.mean.size, dtype=bool)
+        return Gaussian(seen.mean, jnp.where(diagonal, jnp.diag(self.shared_var(g, g.var)), seen.cov))
+
+    def expected_at(self, g: Float[np.ndarray, "*any y"]) -> Float[np.ndarray, "*any y"]:
+        """E[y | g] at values of g."""
+        columns = np.asarray(g).reshape(-1, np.shape(g)[-1]).T
+        found = jax.vmap(lambda one, at: one.mean_given(at))(self, jnp.asarray(columns))
+        return np.asarray(found, columns.dtype).T.reshape(np.shape(g))
+
     def conditional_var(self, g: Gaussian) -> Float[Array, " y"]:
         """E[Var[y | g]]."""
         return self._expected(lambda one, at: one.var_given(at), g)
@@ -121,7 +132,7 @@ class ScalarLikelihood(Likelihood):
 
     def expected_log_prob(self, g: Gaussian, y: Float[Array, " y"]) -> Float[Array, ""]:
         """The sum over observed outputs of E[log p(y | g)], by Gauss-Hermite quadrature."""
-        seen, y = observed(y, g.mean)
+        seen, y = self.observed(y, g.mean)
         nodes, weights = np.polynomial.hermite_e.hermegauss(NODES)
         nodes, weights = (jnp.asarray(part, g.mean.dtype) for part in (nodes, weights / weights.sum()))
 
@@ -132,6 +143,18 @@ class ScalarLikelihood(Likelihood):
 
     # Bayes' rule
 
+    def observed(self, y: Float[Array, " y"], like: Float[Array, " y"]) -> tuple[Array, Array]:
+        """Which outputs are there, and y with a legal value where they are not; raises for values that are not allowed."""
+        y = as_array("y", y, ndim=1).astype(like.dtype)
+        require_shape("y", y, like.shape)
+        values = values_of(y)
+        if values is not None:
+            if np.isinf(values).any():
+                raise ValueError(f"y must be finite, or NaN where it is missing; got {values}")
+            self.require_data(values[None])
+        seen = ~jnp.isnan(y)
+        return seen, jnp.where(seen, y, ALLOWED_ANYWHERE)
+
     def tilt(self, mean: Float[Array, ""], var: Float[Array, ""], y: Float[Array, ""]) -> Tilted:
         """Log evidence, mean and variance of g of one output given y; a subclass may know a closed form."""
         frozen, value = jax.lax.stop_gradient((self, y))
@@ -139,7 +162,7 @@ class ScalarLikelihood(Likelihood):
 
     def condition_outputs(self, g: Gaussian, y: Float[Array, " y"]) -> tuple[Gaussian, Float[Array, ""]]:
         """The belief about g given y, output after output, and the log evidence of y."""
-        seen, y = observed(y, g.mean)
+        seen, y = self.observed(y, g.mean)
 
         def body(carry, now):
             mean, cov, total = carry
@@ -170,14 +193,3 @@ class ScalarLikelihood(Likelihood):
     def cdf(self, mean: Any, var: Any, y: Any) -> Float[np.ndarray, "*any y"]:
         """Marginal predictive probabilities P(Y <= y), output by output, by quadrature of the density."""
         return expected_cdf(self, *(np.asarray(part, float) for part in (mean, var, y)))
-
-
-def observed(y: Float[Array, " y"], like: Float[Array, " y"]) -> tuple[Array, Array]:
-    """Which outputs are there, and y with a legal value where they are not."""
-    y = as_array("y", y, ndim=1).astype(like.dtype)
-    require_shape("y", y, like.shape)
-    values = values_of(y)
-    if values is not None and np.isinf(values).any():
-        raise ValueError(f"y must be finite, or NaN where it is missing; got {values}")
-    seen = ~jnp.isnan(y)
-    return seen, jnp.where(seen, y, ALLOWED_ANYWHERE)

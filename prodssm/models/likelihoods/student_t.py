@@ -169,6 +169,10 @@ class StudentT(ScalarLikelihood):
         """N(g.mean, g.cov + diag(scale^2 df / (df - 2)))."""
         return g.plus(self._scale**2 * self._inflation)
 
+    def expected(self, g: Gaussian) -> Gaussian:
+        """E[y | g] is g."""
+        return g
+
     def conditional_var(self, g: Gaussian) -> Float[Array, " y"]:
         """The variance of the measurement noise."""
         return self._scale**2 * self._inflation
