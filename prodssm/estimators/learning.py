@@ -133,6 +133,11 @@ class Learning(NestedParameters):
         self.layout_ = layout_of(data)
         series = self._series(data)
         require_trainable(series)
+        rows, outputs = sum(map(len, series)), series[0].y.shape[1]
+        if rows < outputs:
+            raise ValueError(
+                f"y must have a row per time step and a column per output, got {rows} by {outputs}; is it transposed?"
+            )
         self.scaling_ = DataScaling.fit(series, regular=self.residual is False, standardise=likelihood.standardiser)
         return series
 
