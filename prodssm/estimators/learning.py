@@ -198,7 +198,7 @@ class Learning(NestedParameters):
             return found
         errors = [pooled_rmse(forecast_blocks(each, series, held_out, out_of_fold=True)) for each in (found, rival)]
         better = errors[0] < BETTER * errors[1]
-        reason = f"held-out RMSE {errors[0]:.3g}, of a linear model {errors[1]:.3g}"
+        reason = f"held-out RMSE {errors[0]:.3g}, without hidden layers {errors[1]:.3g}"
         self.choices_ = (network if better else self.choices_).because(hidden=reason)
         return found if better else rival
 
