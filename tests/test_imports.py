@@ -11,7 +11,19 @@ import pytest
 import prodssm as ps
 
 PACKAGE = Path(ps.__file__).parent
-ORDER = ["_compilation", "_validation", "_storage", "beliefs", "networks", "methods", "data", "models", "training", "scoring"]
+ORDER = [
+    "_compilation",
+    "_validation",
+    "_files",
+    "_storage",
+    "beliefs",
+    "networks",
+    "methods",
+    "data",
+    "models",
+    "training",
+    "scoring",
+]
 ORDER += ["estimators", "evaluation", "adapters", "cli"]
 ALSO = {
     "datasets": {"_compilation", "_validation", "data", "datasets"},

@@ -11,7 +11,7 @@ from typing import Any
 import narwhals as nw
 import numpy as np
 
-from prodssm._storage import write_files
+from prodssm._files import write_files
 from prodssm.data.layout import spells_number
 
 TABLES, PLOTS = (".csv", ".parquet", ".npz"), (".png", ".svg", ".pdf")
