@@ -7,7 +7,6 @@ turn models, optimiser states and random keys into named arrays and back, bit by
 import json
 import os
 import sys
-import uuid
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -18,6 +17,8 @@ import jax.random as jr
 import numpy as np
 import safetensors
 import safetensors.numpy
+
+from prodssm._files import checked_target, replace_at_once
 
 FORMAT_VERSION = 2
 DTYPES = {"bool", "float16", "float32", "float64"} | {f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)}
@@ -79,30 +80,6 @@ def write(
     }
     checked = _checked_arrays(arrays)
     replace_at_once(target, safetensors.numpy.save(checked, metadata=header))
-
-
-def checked_target(path: str | os.PathLike[str]) -> Path:
-    """The file that a path stands for, before anything is written to it."""
-    # The end of a symbolic link, so that the link itself survives.
-    target = Path(os.path.realpath(path))
-    if target.is_dir():
-        raise IsADirectoryError(f"path must be a file, got the folder {target}")
-    if not target.parent.is_dir():
-        raise FileNotFoundError(f"the folder {target.parent} does not exist; create it first")
-    return target
-
-
-def replace_at_once(target: Path, content: bytes) -> None:
-    """Write beside the target, then rename: the only step that others can see. On failure nothing is left behind."""
-    temporary = target.with_name(f".prodssm-{uuid.uuid4().hex}.tmp")
-    try:
-        with temporary.open("xb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, target)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def read(path: str | os.PathLike[str]) -> Stored:

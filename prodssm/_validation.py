@@ -33,7 +33,16 @@ def as_values(name: str, value: Any, ndim: int) -> Any:
     Of NumPy, because every operation of JAX on an array of another length compiles a program of its own.
     """
     array, dtype = _checked_array(name, value, ndim)
-    return array.astype(dtype) if isinstance(array, jax.core.Tracer) else np.asarray(array, dtype)
+    if isinstance(array, jax.core.Tracer):
+        return array.astype(dtype)
+    with np.errstate(over="ignore"):
+        found = np.asarray(array, dtype)
+    lost = np.isinf(found) & np.isfinite(array)
+    if lost.any():
+        raise ValueError(
+            f"{name} must hold numbers that {found.dtype} can, got {np.asarray(array)[lost][0]:g}; choose another unit"
+        )
+    return found
 
 
 def _checked_array(name: str, value: Any, ndim: int) -> tuple[Any, Any]:

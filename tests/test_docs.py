@@ -2,10 +2,13 @@
 
 import ast
 import importlib
+import inspect
 import re
 
 import pytest
 from pages import DOCS, GENERATED, PAGES, ROOT, navigation
+
+import prodssm as ps
 
 LONGEST_RESULTS = 220
 
@@ -55,6 +58,37 @@ def test_links_and_paths_lead_somewhere(page):
         assert (page.parent / link).exists() or link in GENERATED, f"{page.name} links to {link}"
     for path in re.findall(r"`((?:benchmarks|experiments|scripts|tests|examples|docs)/[\w/.-]+\.\w+)`", text):
         assert (ROOT / path).exists(), f"{page.name} names {path}"
+
+
+def known_calls(text):
+    """Calls in inline code, such as `model.fit(y, warm_start=True)`, of what the library has: name, callable, keywords."""
+    for code in re.findall(r"`([^`\n]+\(.*?\))`", re.sub(r"^```.*?^```$", "", text, flags=re.M | re.S)):
+        try:
+            calls = [node for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Call)]
+        except SyntaxError:
+            continue  # an abbreviation
+        for call in calls:
+            first, *parts = ast.unparse(call.func).split(".")
+            found = {"ps": ps, "prodssm": ps, "model": ps.ProDSSM}.get(first, getattr(ps, first, None))
+            for part in parts:
+                found = getattr(found, part, None)
+            if callable(found) and call.keywords:
+                yield ast.unparse(call.func), found, [each.arg for each in call.keywords]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_arguments_that_prose_names_exist(page):
+    for name, found, keywords in known_calls(page.read_text(encoding="utf-8")):
+        parameters = inspect.signature(found).parameters
+        open_ended = any(each.kind is each.VAR_KEYWORD for each in parameters.values())
+        assert open_ended or set(keywords) <= set(parameters), (
+            f"{page.name}: {name} has no argument {set(keywords) - set(parameters)}"
+        )
+
+
+def test_prose_has_calls_to_check():
+    names = [name for page in PAGES for name, *_ in known_calls(page.read_text(encoding="utf-8"))]
+    assert {"ps.frames.series_of", "ps.Series", "model.forecast"} <= set(names)
 
 
 def test_nothing_cites_a_document_that_is_not_here():

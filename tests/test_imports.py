@@ -11,8 +11,8 @@ import pytest
 import prodssm as ps
 
 PACKAGE = Path(ps.__file__).parent
-ORDER = ["_compilation", "_jobs", "_progress", "_validation", "_storage", "beliefs", "networks", "methods", "data", "models"]
-ORDER += ["training", "scoring", "estimators", "evaluation", "adapters", "cli"]
+ORDER = ["_compilation", "_jobs", "_progress", "_validation", "_files", "_storage", "beliefs", "networks", "methods", "data"]
+ORDER += ["models", "training", "scoring", "estimators", "evaluation", "adapters", "cli"]
 ALSO = {
     "datasets": {"_compilation", "_validation", "data", "datasets"},
     "baselines": {*ORDER[: ORDER.index("training") + 1], "baselines"},

@@ -7,4 +7,6 @@ def main() -> None:
         from prodssm.cli.program import main as run
     except ModuleNotFoundError as error:
         raise SystemExit(f"error: the program needs {error.name}: pip install 'prodssm[cli]'") from error
+    except KeyboardInterrupt:
+        raise SystemExit(130) from None  # as in program.py, while that is imported
     run()

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from prodssm.cli.files import PLOTS, TABLES, read_table, require_target, write_plot, write_table
+from prodssm.cli.files import PLOTS, TABLES, read_table, require_target, write_answer, write_table
 from prodssm.cli.options import (
     Calendar,
     ConfigFile,
@@ -135,16 +135,14 @@ def forecast(
     quiet: Quiet = False,
 ) -> None:
     """Forecast what follows some data, with intervals."""
+    from prodssm.evaluation.plots import plot_forecast
+
     fitted, series = opened(model, data, out, plot, delimiter, encoding)
     future = future_controls(fitted, controls, steps, delimiter, encoding)
     with working("forecasting", quiet):
         ahead = fitted.forecast(series, steps, u=future)
-    write_table(ahead.to_frame("pyarrow", probability), out)
-    if plot is not None:
-        from prodssm.evaluation.plots import plot_forecast
-
-        first, past = (ahead[0], series[0]) if isinstance(series, list) else (ahead, series)
-        write_plot(plot_forecast(first, past, last=4 * steps), plot)
+    first, past = (ahead[0], series[0]) if isinstance(series, list) else (ahead, series)
+    write_answer(ahead.to_frame("pyarrow", probability), out, plot, lambda: plot_forecast(first, past, last=4 * steps))
     say(quiet, f"the forecast is in {out}")
 
 
@@ -227,9 +225,7 @@ def backtest(
         tried = load_model(model)
         series = read_for(tried, data, delimiter, encoding)
     found = run(tried, series, refit=refit, n_jobs=jobs, progress=not quiet, **flags)
-    write_table(found.scores, out)
-    if plot is not None:
-        write_plot(found.plot(), plot)
+    write_answer(found.scores, out, plot, found.plot)
     say(quiet, f"{found!r}\nthe scores are in {out}")
 
 

@@ -3,15 +3,16 @@
 import codecs
 import csv
 import os
-import re
-import uuid
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import narwhals as nw
 import numpy as np
+
+from prodssm._files import write_files
+from prodssm.data.layout import spells_number
 
 TABLES, PLOTS = (".csv", ".parquet", ".npz"), (".png", ".svg", ".pdf")
 DELIMITERS = (",", ";", "\t", "|")
@@ -21,6 +22,7 @@ BINARY = {
     b"PAR1": "it is a Parquet file; let its name end with .parquet",
     b"PK\x03\x04": "it is a zip archive, perhaps a workbook or an npz file; export CSV, or let its name end with .npz",
 }  # what files begin with
+MARKUP = {b"<!": "HTML or XML", b"<html": "HTML", b"<?xml": "XML", b"{": "JSON", b"[{": "JSON", b"[[": "JSON"}  # likewise
 
 
 # ---------------------------------------------------------------- reading
@@ -68,6 +70,7 @@ def _from_csv(path: Path, delimiter: str | None, encoding: str) -> Any:
     delimiter = _delimiter(delimiter) or max(DELIMITERS, key=header.count)
     names = next(csv.reader([header], delimiter=delimiter), [])
     _require_different(path, names)
+    _require_names(path, names)
     # In a file of one column an empty line is an empty cell; everywhere else it is nothing.
     parsing = arrow.ParseOptions(delimiter=delimiter, ignore_empty_lines=len(names) > 1 or blank_first)
     converting = arrow.ConvertOptions(null_values=["", "NA", "NaN", "nan", "null", "None", "?"], strings_can_be_null=True)
@@ -77,7 +80,10 @@ def _from_csv(path: Path, delimiter: str | None, encoding: str) -> Any:
         text = str(error).split("\n")[0]
         if "UTF8" in text or "codec" in text or "utf-8" in text:
             raise ValueError(f"{path} is not written in {encoding}: {text}; try --encoding latin-1") from error
-        raise ValueError(f"{path} cannot be read as CSV with the delimiter {delimiter!r}: {text}") from error
+        raise ValueError(
+            f"{path} cannot be read as CSV with the delimiter {delimiter!r}: {text}; the first line names the "
+            "columns, and every line has as many cells"
+        ) from error
     if found.num_rows == 0:
         raise ValueError(f"{path} has a header and no rows")
     # A delimiter at the end of every line makes a column without name and values.
@@ -99,6 +105,16 @@ def _require_different(path: Path, names: Sequence[str]) -> None:
     twice = sorted({name for name in names if name and names.count(name) > 1})
     if twice:
         raise ValueError(f"{path}: columns must have different names, got {twice[0]!r} {names.count(twice[0])} times")
+
+
+def _require_names(path: Path, names: Sequence[str]) -> None:
+    """Raise if the first line holds numbers that do not count the columns: rows without a header."""
+    if not names or not all(map(spells_number, names)):
+        return
+    if [*names] not in ([str(n) for n in range(start, start + len(names))] for start in (0, 1)):
+        raise ValueError(
+            f"{path} has no header: its first line is {', '.join(names)[:60]}; write the names of the columns there"
+        )
 
 
 def _header(path: Path, encoding: str) -> tuple[str, bool]:
@@ -123,6 +139,9 @@ def _require_text(path: Path, head: bytes, encoding: str) -> None:
     for start, advice in BINARY.items():
         if head.startswith(start):
             raise ValueError(f"{path} is not a CSV file: {advice}")
+    found = next((kind for start, kind in MARKUP.items() if head.lstrip().lower().startswith(start)), None)
+    if found is not None:
+        raise ValueError(f"{path} is not a CSV file: it holds {found}; known are {', '.join(TABLES)}")
     wide = encoding.lower().replace("_", "-").startswith(("utf-16", "utf-32", "utf16", "utf32"))
     if b"\0" in head and not wide:
         if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
@@ -174,57 +193,43 @@ def require_target(path: Path, kinds: Sequence[str]) -> None:
         raise PermissionError(f"{path} cannot be written: permission denied")
 
 
-@contextmanager
-def whole(path: Path) -> Iterator[Path]:
-    """A file beside the target that takes its place at the end, or is removed if something fails."""
-    draft = path.with_name(f".{uuid.uuid4().hex[:8]}{path.suffix}")
-    try:
-        yield draft
-        os.replace(draft, path)
-    except OSError as error:
-        number = re.search(r"\[errno (\d+)\]", str(error))  # how pyarrow says it
-        reason = os.strerror(int(number[1])) if number else error.strerror or str(error)
-        raise OSError(f"{path} could not be written: {reason[:1].lower()}{reason[1:]}") from error
-    finally:
-        draft.unlink(missing_ok=True)
-
-
 def write_table(table: Any, path: Path) -> None:
     """Write a data frame by the ending of the path."""
-    table = nw.from_native(table, eager_only=True).to_arrow()
-    with whole(path) as draft:
-        kind = path.suffix.lower()
-        if kind == ".csv":
-            from pyarrow import csv as arrow
-
-            arrow.write_csv(table, draft, arrow.WriteOptions(quoting_style="needed"))
-        elif kind == ".parquet":
-            from pyarrow import parquet
-
-            parquet.write_table(table, draft)
-        else:
-            columns = {name: column.to_numpy(zero_copy_only=False) for name, column in _chunks(table)}
-            texts = {name: column.astype(str) for name, column in columns.items() if column.dtype == object}
-            with draft.open("wb") as file:
-                np.savez(file, allow_pickle=False, **columns | texts)
+    write_answer(table, path)
 
 
-def _chunks(table: Any) -> Iterator[tuple[str, Any]]:
-    for name in table.column_names:
-        yield name, table[name].combine_chunks()
+def write_answer(table: Any, path: Path, plot: Path | None = None, draw: Callable[[], Any] | None = None) -> None:
+    """Write a data frame and, if asked for, the picture that `draw` makes; both or neither."""
+    writers = {path: partial(_write_table, nw.from_native(table, eager_only=True).to_arrow())}
+    if plot is not None and draw is not None:
+        writers[plot] = partial(_write_picture, draw())
+    write_files(writers)
 
 
 def write_text(text: str, path: Path) -> None:
     """Write a text file."""
-    with whole(path) as draft:
-        draft.write_text(text, encoding="utf-8")
+    write_files({path: lambda draft: draft.write_text(text, encoding="utf-8")})
 
 
-def write_plot(axes: Any, path: Path) -> None:
-    """Write the figure of some axes."""
+def _write_table(table: Any, path: Path) -> None:
+    kind = path.suffix.lower()
+    if kind == ".csv":
+        from pyarrow import csv as arrow
+
+        arrow.write_csv(table, path, arrow.WriteOptions(quoting_style="needed"))
+    elif kind == ".parquet":
+        from pyarrow import parquet
+
+        parquet.write_table(table, path)
+    else:
+        columns = {name: table[name].combine_chunks().to_numpy(zero_copy_only=False) for name in table.column_names}
+        texts = {name: column.astype(str) for name, column in columns.items() if column.dtype == object}
+        np.savez(path, allow_pickle=False, **columns | texts)
+
+
+def _write_picture(axes: Any, path: Path) -> None:
     import matplotlib.pyplot as plt
 
     figure = np.ravel(axes)[0].figure
-    with whole(path) as draft:
-        figure.savefig(draft, dpi=140)
+    figure.savefig(path, dpi=140)
     plt.close(figure)

@@ -29,6 +29,8 @@ def run(words: list[str]) -> int:
         pass
     try:
         found = typer.main.get_command(app).main(args=words, prog_name="prodssm", standalone_mode=False, obj=words)
+        if found == INTERRUPTED:  # what some versions of typer make of an interrupt
+            raise KeyboardInterrupt
         return found if isinstance(found, int) else 0
     except (KeyboardInterrupt, typer.Abort):
         errors.print("interrupted", markup=False)

@@ -8,7 +8,7 @@ from typing import Any
 import typer
 from rich.console import Console
 
-from prodssm.cli.files import PLOTS, TABLES, read_table, require_source, require_target, write_plot, write_table
+from prodssm.cli.files import PLOTS, TABLES, read_table, require_source, require_target, write_answer
 from prodssm.cli.settings import named
 
 STATUS_AFTER = "the first call compiles, which takes some seconds"
@@ -86,10 +86,9 @@ def write_beliefs(rule: Any, series: Any, out: Path, plot: Path | None, states: 
     with working("at work", quiet):
         found = rule(series)
         shown = found if states else _outputs_of(found)
-    write_table(shown.to_frame("pyarrow", probability), out)
-    if plot is not None:
-        first = shown[0] if isinstance(series, list) else shown
-        write_plot(plot_states(first, label="state" if states else "output"), plot)
+    first = shown[0] if isinstance(series, list) else shown
+    label = "state" if states else "output"
+    write_answer(shown.to_frame("pyarrow", probability), out, plot, lambda: plot_states(first, label=label))
     say(quiet, f"the answer is in {out}")
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from prodssm.data.calendar import calendar_features
 from prodssm.data.series import Series
-from prodssm.data.stamps import Stamps
+from prodssm.data.stamps import NUMBER, Stamps, iso_dates
 
 Columns = dict[str, nw.Series]
 
@@ -149,14 +149,15 @@ def numbers_of(name: str, column: nw.Series) -> np.ndarray:
 def _first_text(column: nw.Series) -> str:
     """The first value that is not a number, for a message."""
     values = (value for value in column.to_list() if value is not None)
-    found = next((value for value in values if not _spells_number(value)), None)
+    found = next((value for value in values if not spells_number(value)), None)
     if found is None:
         return ""
-    commas = isinstance(found, str) and "," in found and _spells_number(found.replace(",", ""))
+    commas = isinstance(found, str) and "," in found and spells_number(found.replace(",", ""))
     return f" such as {found!r}" + (" (write numbers with a decimal point and without other signs)" if commas else "")
 
 
-def _spells_number(value: Any) -> bool:
+def spells_number(value: Any) -> bool:
+    """Whether a value is a number, or text that spells one."""
     try:
         float(value)
     except (TypeError, ValueError):
@@ -169,9 +170,14 @@ def stamps_of(name: str, column: nw.Series, clock: str | None = None) -> Stamps:
     require_complete(name, column.is_null().to_numpy())
     if column.dtype in (nw.String, nw.Object, nw.Categorical):
         column = _parsed(name, column)
+    numbers = column.dtype.is_numeric()
+    if clock is not None and numbers != (clock == NUMBER):
+        raise TypeError(
+            f"time column {name!r} must hold {'numbers' if clock == NUMBER else 'dates'} as in fit, got {column.dtype}"
+        )
     if column.dtype.is_integer():
         return Stamps.read(np.asarray(column.to_numpy()))
-    if column.dtype.is_numeric():
+    if numbers:
         values = numbers_of(name, column)
         require_complete(name, ~np.isfinite(values))
         return Stamps.read(values)
@@ -184,12 +190,24 @@ def stamps_of(name: str, column: nw.Series, clock: str | None = None) -> Stamps:
 
 def _parsed(name: str, column: nw.Series) -> nw.Series:
     """Text as dates and times."""
+    texts = [str(each) for each in column.to_list()]
+    rewritten = iso_dates(texts)
+    if rewritten is None:
+        raise ValueError(
+            f"time column {name!r} must say which number is the day, got text such as {texts[0]!r}; write year-month-day, "
+            "such as '2024-01-31 18:00:00'"
+        )
     try:
-        return column.cast(nw.String).str.to_datetime()
+        text = (
+            column.cast(nw.String)
+            if rewritten is texts
+            else nw.new_series(name, rewritten, nw.String, backend=column.implementation)
+        )
+        return text.str.to_datetime()
     except Exception as error:  # each backend raises its own type
         raise ValueError(
             f"time column {name!r} must hold numbers, dates or times of one format and time zone, such as "
-            f"'2024-01-31 18:00:00', got text that cannot be read, such as {column[0]!r}"
+            f"'2024-01-31 18:00:00', got text that cannot be read, such as {texts[0]!r}"
         ) from error
 
 
@@ -215,7 +233,7 @@ def require_column(name: str, found: Sequence[str]) -> None:
     if name not in found:
         near = get_close_matches(name, [str(each) for each in found], n=1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise ValueError(f"frame must have a column {name!r}, got {', '.join(map(repr, found))}{hint}")
+        raise ValueError(f"frame must have a column {name!r}, got {', '.join(map(repr, found)) or 'none'}{hint}")
 
 
 # ---------------------------------------------------------------- controls

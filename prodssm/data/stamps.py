@@ -1,5 +1,7 @@
 """Time stamps as they are given: numbers, or dates and times; on which clock their steps are regular, and which ones follow."""
 
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -10,6 +12,7 @@ import numpy as np
 REGULAR_TOLERANCE = 1e-3  # relative deviation of a time step up to which sampling counts as regular
 NUMBER, SECOND, WALL, MONTH = "number", "second", "wall", "month"
 TICKS = (1_000_000_000, 1_000_000, 1_000, 1)  # nanoseconds that stamps may be multiples of
+DATE = re.compile(r"(\d{1,2})([./-])(\d{1,2})\2(\d{4})(.*)$")  # the day or the month first
 QUARTER = np.timedelta64(15, "m")  # offsets of time zones change at its multiples
 
 
@@ -123,6 +126,28 @@ class Stamps:
         """One stamp for people."""
         value = self.wall[row] if self.values.dtype.kind == "M" else self.values[row]
         return str(value) if value.dtype.kind != "M" else str(value.astype("datetime64[us]").item())
+
+
+def iso_dates(texts: Sequence[str]) -> Sequence[str] | None:
+    """Dates such as 31.01.2024 or 1/31/2024 with the year first; None if nothing says which number is the day.
+
+    With points the day comes first, with slashes or dashes what exceeds twelve is the day: libraries of data frames would
+    guess, each in its own way. Texts of another form are returned as they are.
+
+    Example:
+        >>> iso_dates(["12.01.2024 18:00", "13.01.2024 18:00"])
+        ['2024-01-12 18:00', '2024-01-13 18:00']
+    """
+    found = [DATE.match(text) for text in texts]
+    if not found or not all(found):
+        return texts
+    parts = [each.groups() for each in found if each is not None]
+    points = all(each[1] == "." for each in parts)
+    first, second = (points or max(int(each[n]) for each in parts) > 12 for n in (0, 2))
+    if first == second and not points:
+        return None
+    day, month = (0, 2) if first else (2, 0)
+    return [f"{each[3]}-{int(each[month]):02d}-{int(each[day]):02d}{each[4]}" for each in parts]
 
 
 def require_increasing(stamps: Stamps, where: str) -> None:

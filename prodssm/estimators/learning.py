@@ -151,6 +151,11 @@ class Learning(NestedParameters):
         self.layout_ = layout_of(data)
         series = self._series(data)
         require_trainable(series)
+        rows, outputs = sum(map(len, series)), series[0].y.shape[1]
+        if rows < outputs:
+            raise ValueError(
+                f"y must have a row per time step and a column per output, got {rows} by {outputs}; is it transposed?"
+            )
         self.scaling_ = DataScaling.fit(series, regular=self.residual is False, standardise=likelihood.standardiser)
         return series
 
@@ -212,7 +217,7 @@ class Learning(NestedParameters):
             return found
         errors = [pooled_rmse(forecast_blocks(each, series, held_out, out_of_fold=True)) for each in (found, rival)]
         better = errors[0] < BETTER * errors[1]
-        reason = f"held-out RMSE {errors[0]:.3g}, of a linear model {errors[1]:.3g}"
+        reason = f"held-out RMSE {errors[0]:.3g}, without hidden layers {errors[1]:.3g}"
         self.choices_ = (network if better else self.choices_).because(hidden=reason)
         return found if better else rival
 

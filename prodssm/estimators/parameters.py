@@ -12,6 +12,7 @@ from sklearn.utils import check_random_state
 from prodssm._validation import require_integer
 from prodssm.methods.base import Method, find_method
 from prodssm.models.likelihoods.base import Likelihood, find_likelihood
+from prodssm.models.likelihoods.gaussian import GaussianLikelihood
 from prodssm.training.recipe import Recipe
 
 

@@ -13,7 +13,7 @@ from importlib.resources import files
 from string import Template
 from typing import Any
 
-from prodssm._storage import checked_target, replace_at_once
+from prodssm._files import checked_target, replace_at_once
 from prodssm.data.series import Series
 from prodssm.evaluation.report_answers import (
     forecast_section,

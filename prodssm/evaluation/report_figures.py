@@ -97,12 +97,12 @@ def _data_view(pictures: Pictures, found: Findings, n: int, series: Series, axis
         # Extremes of stretches are no observations to be counted, so they are joined.
         shape = layer("dots" if len(kept) == len(y) else "trace", seen, "observed", "ink")
         layers.append([*([layer("spans", spans, "gap", "gap")] if ends else []), shape])
-        panels.append(panel(title, x_label, layers[-1]))
+        panels.append(axis.panel(title, x_label, layers[-1]))
     for k, title in enumerate(found.names.controls[:MOST_CONTROLS]):
         u = np.asarray(series.u, float)[:, k]
         kept = decimate(u, u, most)
         line = pictures.add_line(**axis.line(kept, y=u[kept]))
-        panels.append(panel(title, x_label, [layer("step", line, "control", "grey")], h=110))
+        panels.append(axis.panel(title, x_label, [layer("step", line, "control", "grey")], h=110))
     pictures.add_view("data", str(n), panels, dims=["series"], link="time")
     return layers
 
@@ -121,7 +121,7 @@ def _belief_view(
             kept = decimate(low[:, k], high[:, k], most)
             line = pictures.add_line(**axis.line(kept, y=mean[kept, k], lo=low[kept, k], hi=high[kept, k]))
             bands.append(layer("band", line, kind, colours[kind]))
-        found.append(panel(title, x_label, [*layers, *bands]))
+        found.append(axis.panel(title, x_label, [*layers, *bands]))
     pictures.add_view(name, str(n), found, dims=["series"], link="time")
 
 
@@ -141,7 +141,7 @@ def _draw_forecasts(pictures: Pictures, found: Findings) -> None:
         )
         for each in chosen:
             _forecast_view(pictures, found, place, len(labels.setdefault(str(place), [])), each.origin, each.prediction, axis)
-            labels[str(place)].append(f"{found.names.time} {axis.at(each.origin - 1):.6g}")
+            labels[str(place)].append(f"{axis.named(found.names.time)} {axis.text(each.origin - 1)}")
         if found.ahead is not None:
             end = len(found.series[n])
             _forecast_view(pictures, found, place, len(labels.setdefault(str(place), [])), end, found.ahead[place], axis)
@@ -173,7 +173,7 @@ def _forecast_view(
             times = rounded([axis.at(origin + n) for n in at], TIME_DIGITS)
             boxes = pictures.add_line(x=times, w=axis.step, lo=rounded(low), hi=rounded(high))
             layers.insert(1, layer("boxes", boxes, "likeliest half", "blue"))
-        panels.append(panel(title, found.names.time, [*layers, layer("dots", dots, "observed", "ink")], h=260))
+        panels.append(axis.panel(title, found.names.time, [*layers, layer("dots", dots, "observed", "ink")], h=260))
     pictures.add_view("forecast", f"{place}/{number}", panels, dims=["series", "origin"])
 
 

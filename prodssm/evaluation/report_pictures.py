@@ -13,6 +13,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from prodssm.data.series import REGULAR_TOLERANCE, Series
+from prodssm.data.stamps import SECOND, Stamps
 
 DIGITS, TIME_DIGITS = 5, 8  # significant ones
 MOST_SERIES, MOST_OUTPUTS, MOST_CONTROLS, MOST_STATES, MOST_GAPS = 40, 8, 4, 8, 100  # that are drawn, of gaps per series
@@ -67,27 +68,66 @@ def panel(title: str, x: str, layers: list[dict[str, Any]], **options: Any) -> d
 
 @dataclass(frozen=True)
 class TimeAxis:
-    """The times of a series: regular, or one number for each time step."""
+    """The times of a series: regular, or one number for each time step; seconds since the first one where they are dates.
+
+    Attributes:
+        step: The typical time step.
+        values: Time since the first row; None if it is regular.
+        stamps: The dates, if these are the times.
+    """
 
     step: float
     values: Float[np.ndarray, " time"] | None = None
+    stamps: Stamps | None = None
 
     @classmethod
     def of(cls, series: Series) -> "TimeAxis":
         """The axis of a series, which counts time steps where there are no stamps."""
         if series.time is None or len(series) == 1:
             return cls(1.0)
-        steps, stamps = np.asarray(series.dt[:-1], float), np.asarray(series.time, float)
+        dates = series.stamps if series.stamps is not None and series.stamps.values.dtype.kind == "M" else None
+        since = np.asarray(series.time, float) if dates is None else _seconds(dates)
+        steps = np.asarray(series.dt[:-1], float) if dates is None else np.diff(since)
         step = float(np.median(steps))
         regular = bool((np.abs(steps / step - 1) < REGULAR_TOLERANCE).all())
-        return cls(step) if regular else cls(step, stamps)
+        return cls(step, None if regular else since, dates)
 
     def at(self, index: int) -> float:
         """The time at a time step, also after the end."""
         if self.values is None:
             return self.step * index
         beyond = index - len(self.values) + 1
-        return float(self.values[index]) if beyond <= 0 else float(self.values[-1]) + self.step * beyond
+        if beyond <= 0:
+            return float(self.values[index])
+        if self.stamps is None:
+            return float(self.values[-1]) + self.step * beyond
+        return float((_shown(self.stamps.later(beyond))[-1] - _shown(self.stamps[:1])[0]) / np.timedelta64(1, "s"))
+
+    @property
+    def date(self) -> int:
+        """The date of the first row, in milliseconds since 1970, as its own clock shows it."""
+        assert self.stamps is not None
+        return int(_shown(self.stamps[:1])[0].astype("datetime64[ms]").astype(np.int64))
+
+    def text(self, index: int) -> str:
+        """A time for people, of at most six digits or a date."""
+        if self.stamps is None:
+            return f"{self.at(index):.6g}"
+        value = np.datetime64(self.date + round(1000 * self.at(index)), "ms")
+        unit = next((each for each in ("D", "m") if value.astype(f"datetime64[{each}]") == value), "s")
+        return str(value.astype(f"datetime64[{unit}]")).replace("T", " ")
+
+    def named(self, name: str) -> str:
+        """The name of time, with the offset from UTC of dates that are not those of the clock on the wall throughout."""
+        if self.stamps is None or self.stamps.zone is None or self.stamps.clock != SECOND:
+            return name
+        minutes = int((self.stamps[:1].wall[0] - self.stamps.values[0]) / np.timedelta64(1, "m"))
+        return f"{name} (UTC{'-' if minutes < 0 else '+'}{abs(minutes) // 60:02d}:{abs(minutes) % 60:02d})"
+
+    def panel(self, title: str, name: str, layers: list[dict[str, Any]], **options: Any) -> dict[str, Any]:
+        """A panel over time, which has this name."""
+        dates = {} if self.stamps is None else {"date": self.date}
+        return panel(title, self.named(name), layers, **dates, **options)
 
     def line(self, kept: Int[np.ndarray, " n"], **columns: Any) -> dict[str, Any]:
         """A line over some of the time steps; regular ones are told by their differences, which are short."""
@@ -97,6 +137,18 @@ class TimeAxis:
         start, differences = int(kept[0]), np.diff(kept)
         found: dict[str, Any] = {"x0": rounded([self.step * start], TIME_DIGITS)[0], "dx": self.step}
         return found | ({} if (differences == 1).all() else {"i": differences.tolist()}) | columns
+
+
+def _shown(stamps: Stamps) -> np.ndarray:
+    """Dates that increase: as the wall shows them, or at the offset of the first where time is that which passes."""
+    if stamps.zone is None or stamps.clock != SECOND:
+        return stamps.wall
+    return stamps.values + (stamps[:1].wall[0] - stamps.values[0])
+
+
+def _seconds(stamps: Stamps) -> Float[np.ndarray, " time"]:
+    shown = _shown(stamps)
+    return (shown - shown[0]) / np.timedelta64(1, "s")
 
 
 def points_per_line(series: Sequence[Series], lines: int) -> int:

@@ -93,8 +93,8 @@ def _missing(found: Findings, runs: Sequence[Gap]) -> Markup:
 def drawing_note(found: Findings, pictures: Pictures) -> Markup:
     """How time is counted, and what is left out of pictures over time."""
     notes = []
-    if found.series[0].time is not None:
-        notes.append(join("Time counts from the first row of a series, dates in seconds."))
+    if found.series[0].time is not None and TimeAxis.of(found.series[0]).stamps is None:
+        notes.append(join("Time counts from the first row of a series."))
     if pictures.decimated is not None:
         notes.append(
             say(
@@ -110,6 +110,11 @@ def drawing_note(found: Findings, pictures: Pictures) -> Markup:
         if hidden > 0:
             notes.append(say("{count} more {kind} are not drawn.", count=count(hidden), kind=kind))
     return join(*notes, between=" ")
+
+
+def moment(axis: TimeAxis, index: int) -> Markup:
+    """When a time step was: a number with its exact value, or a date."""
+    return number(axis.at(index), digits=6) if axis.stamps is None else join(axis.text(index))
 
 
 def _columns(found: Findings) -> Markup:
@@ -138,10 +143,11 @@ def _gaps(found: Findings, runs: Sequence[Gap]) -> Markup:
     rows = []
     for gap in runs:
         axis = TimeAxis.of(found.series[gap.series])
-        ends = [number(axis.at(n), digits=6) for n in (gap.begin, gap.end - 1)]
+        ends = [moment(axis, n) for n in (gap.begin, gap.end - 1)]
         where = [called(found.names.series[gap.series])] if several else []
         rows.append([called(found.names.outputs[gap.output]), *where, *ends, count(gap.end - gap.begin)])
-    first, last = (join(f"{end}, ", called(found.names.time)) for end in ("first", "last"))
+    time = TimeAxis.of(found.series[0]).named(found.names.time)
+    first, last = (join(f"{end}, ", called(time)) for end in ("first", "last"))
     return table("The longest gaps", ["output", *(["series"] if several else []), first, last, "time steps"], rows)
 
 
@@ -150,10 +156,10 @@ def _series(found: Findings) -> Markup:
         return join()
     rows = []
     for name, each in zip(found.names.series[:MOST_ROWS], found.series, strict=False):
-        end = number(TimeAxis.of(each).at(len(each) - 1), digits=6)
+        end = moment(TimeAxis.of(each), len(each) - 1)
         rows.append([called(name), count(len(each)), percent(np.isnan(np.asarray(each.y, float)).mean()), end])
     caption = "Series" if len(found.series) <= MOST_ROWS else say("The first {count} series", count=count(MOST_ROWS))
-    heads = ["series", "time steps", "missing", join("ends at ", called(found.names.time))]
+    heads = ["series", "time steps", "missing", join("ends at ", called(TimeAxis.of(found.series[0]).named(found.names.time)))]
     return details("Each series", table(caption, heads, rows))
 
 

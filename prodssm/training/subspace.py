@@ -80,7 +80,7 @@ def identify(series: Sequence[Series], size: int, *, feedthrough: bool = False) 
     """
     records = _records(series)
     outputs, controls = series[0].y.shape[1], 0 if series[0].u is None else series[0].u.shape[1]
-    coefficients = _autoregression(records, feedthrough, least=-(-size // outputs))
+    coefficients = _autoregression(records, feedthrough, least=-(-size // outputs)) if records else None
     if coefficients is None:
         return None
     histories = [_history(record, coefficients) for record in records]

@@ -1,15 +1,19 @@
 """Bad input: exit code 2, one sentence that helps, and nothing left behind."""
 
 import gzip
+import os
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
+from small_models import without_training
 from test_commands import fitted, model, quiet_world, record, run  # noqa: F401 - fixtures
 
 import prodssm as ps
 
 pandas = pytest.importorskip("pandas")
+settings = pytest.importorskip("prodssm.cli.settings")
 FIT = ("--output", "level", "--control", "pump", "--model", "new.safetensors", "--quiet")
 AHEAD = ("--steps", "3", "--controls", "u.csv", "--out", "ahead.csv", "--quiet")
 
@@ -314,6 +318,91 @@ CASES = {
         ("filter", "m.safetensors", "bad.csv", "--out", "a.csv", "--probability", "95"),
         "Invalid value for .--probability",
     ),
+    "HTML": (
+        lambda: text("<!DOCTYPE html>\n<html></html>\n"),
+        ("fit", "bad.csv", *FIT),
+        "is not a CSV file: it holds HTML or XML",
+    ),
+    "JSON": (lambda: text('{"level": [1, 2]}', "bad.json"), ("fit", "bad.json", *FIT), "is not a CSV file: it holds JSON"),
+    "a letter": (
+        lambda: text("Dear Sir,\nplease find enclosed\n"),
+        ("fit", "bad.csv", *FIT),
+        "cannot be read as CSV .*; the first line names the columns, and every line has as many cells",
+    ),
+    "no header": (
+        lambda: csv(record()[["level", "pump"]], header=False),
+        ("fit", "bad.csv", "--model", "new.safetensors", "--quiet"),
+        "bad.csv has no header: its first line is .*, 1.0; write the names of the columns there",
+    ),
+    "units under the names": (
+        lambda: text("level,pump\nm,V\n1,2\n2,3\n"),
+        ("fit", "bad.csv", *FIT),
+        "column 'level' must be numeric, got String such as 'm'",
+    ),
+    "a month or a day": (
+        lambda: csv(record(when=[f"{1 + n % 12:02d}/{1 + n // 12:02d}/2024" for n in range(60)])),
+        ("fit", "bad.csv", "--time", "when", *FIT),
+        "time column 'when' must say which number is the day, got text such as '01/01/2024'; write year-month-day",
+    ),
+    "numbers for dates": (
+        lambda: [csv(record(when=range(60))), csv(record()[["pump"]], "u.csv")],
+        ("forecast", "m.safetensors", "bad.csv", *AHEAD),
+        "bad.csv: time column 'when' must hold dates as in fit, got Int64",
+    ),
+    "more outputs than rows": (
+        lambda: csv(pandas.DataFrame(np.eye(3, 7)).add_prefix("c")),
+        ("fit", "bad.csv", "--model", "new.safetensors", "--quiet"),
+        "y must have a row per time step and a column per output, got 3 by 7; is it transposed",
+    ),
+    "a single value": (
+        lambda: csv(record(level=[1.0] + [np.nan] * 59)),
+        ("fit", "bad.csv", *FIT),
+        "data must have observations after the first",
+    ),
+    "no id": (
+        lambda: csv(record(site=[None] + ["a"] * 59)),
+        ("fit", "bad.csv", "--group", "site", *FIT),
+        "column 'site' must be complete, got a missing value in row 0",
+    ),
+    "model and data swapped": (
+        lambda: csv(record()),
+        ("filter", "bad.csv", "m.safetensors", "--out", "a.csv"),
+        "bad.csv is not a safetensors file",
+    ),
+    "a model as data": (
+        lambda: None,
+        ("filter", "m.safetensors", "m.safetensors", "--out", "a.csv"),
+        "m.safetensors is not a CSV file: it holds binary data",
+    ),
+    "arrays of different lengths": (
+        lambda: np.savez("bad.npz", level=np.zeros(3), pump=np.zeros(4)),
+        ("fit", "bad.npz", *FIT),
+        "arrays must have the same length, got {'level': 3, 'pump': 4}",
+    ),
+    "objects in an npz file": (
+        lambda: np.savez("bad.npz", level=np.array([1, "off", None], object)),
+        ("fit", "bad.npz", *FIT),
+        "bad.npz is not an npz file of arrays",
+    ),
+    "an empty npz file": (lambda: np.savez("bad.npz"), ("fit", "bad.npz", *FIT), "must have a column 'level', got none"),
+    "a file as a folder": (
+        lambda: csv(record()),
+        ("filter", "m.safetensors", "bad.csv", "--out", "bad.csv/a.csv"),
+        "does not exist; create it first",
+    ),
+    "a name that is too long": (
+        lambda: csv(record()),
+        ("filter", "m.safetensors", "bad.csv", "--out", "a" * 300 + ".csv", "--quiet"),
+        "[Ff]ile name too long",
+    ),
+    "no such command": (lambda: None, ("fitt",), "No such command 'fitt'"),
+    "no such flag": (lambda: csv(record()), ("fit", "bad.csv", "--outptu", "level"), "No such option.*--output"),
+    "no arguments": (lambda: None, ("forecast",), "Missing argument 'model'"),
+    "ending of the report": (
+        lambda: csv(record()),
+        ("report", "m.safetensors", "bad.csv", "--out", "r.pdf"),
+        "must end with .html, got '.pdf'",
+    ),
 }
 
 
@@ -338,17 +427,64 @@ def test_a_model_file_of_another_version_says_so(model, tmp_path, capsys):  # no
     assert "upgrade prodssm" in capsys.readouterr().err
 
 
-def test_a_full_disk_leaves_nothing_behind(model, tmp_path, capsys, monkeypatch):  # noqa: F811
-    from prodssm.cli import files
-
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("filter", "m.safetensors", "data.csv", "--out", "a.csv", "--quiet"),
+        ("filter", "m.safetensors", "data.csv", "--out", "b.parquet", "--plot", "a.svg", "--quiet"),
+        ("fit", "data.csv", "--config", "c.toml", "--model", "a.safetensors", "--quiet"),
+    ],
+)
+def test_a_full_disk_leaves_nothing_behind(words, model, tmp_path, capsys, monkeypatch):  # noqa: F811
     csv(record(), "data.csv")
+    text('output = "level"\ncontrol = "pump"\n[model]\nhidden = []\nlatent_dim = 1\nemission = "identity"', "c.toml")
+    synchronise = os.fsync
 
-    def full(*_, **__):
-        raise OSError(28, "No space left on device")
+    def full(descriptor):
+        if Path(f"/proc/self/fd/{descriptor}").resolve().suffix in (".csv", ".svg", ".safetensors"):
+            raise OSError(28, "No space left on device")
+        synchronise(descriptor)
 
-    monkeypatch.setattr(files.os, "replace", full)
+    monkeypatch.setattr(os, "fsync", full)
     before = sorted(path.name for path in tmp_path.iterdir())
-    assert run("filter", model, "data.csv", "--out", "a.csv", "--quiet") == 2
-    assert "a.csv could not be written: no space left on device" in capsys.readouterr().err
+    with without_training():
+        assert run(*words) == 2
+    last = next(word for word in words if word.startswith("a."))
+    assert re.fullmatch(f"error: .*{last} could not be written: no space left on device\n", capsys.readouterr().err)
     assert sorted(path.name for path in tmp_path.iterdir()) == before
     assert ps.load(model) is not None
+
+
+@pytest.mark.parametrize("words", [("fit", "data.csv", "--model", "n.safetensors"), ("inspect", "data.csv")])
+def test_an_interrupted_command_ends_with_130(words, tmp_path, capsys, monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    csv(record(), "data.csv")
+    monkeypatch.setattr(settings, "read_table", interrupted)
+    assert run(*words) == 130
+    assert capsys.readouterr().err == "interrupted\n"
+    assert [path.name for path in tmp_path.iterdir()] == ["data.csv"]
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        record()[:2],
+        record(level=3.0),
+        record(pump=3.0),
+        record().assign(when=[f"{d:02d}.03.2024" for d in range(1, 31)] * 2)[:12],
+    ],
+    ids=["two rows", "a constant output", "a constant control", "points in dates"],
+)
+def test_poor_data_that_are_legal_have_finite_forecasts(frame, tmp_path):
+    csv(frame, "data.csv")
+    csv(record()[["pump"]], "u.csv")
+    text("[model]\nhidden = []\nn_estimators = 1", "c.toml")
+    with without_training():
+        assert run("fit", "data.csv", "--config", "c.toml", "--time", "when", *FIT) == 0
+    assert run("forecast", "new.safetensors", "data.csv", *AHEAD) == 0
+    found = pandas.read_csv("ahead.csv", parse_dates=["when"])
+    stamps = pandas.to_datetime(frame["when"], utc=True, dayfirst=True)
+    assert pandas.to_datetime(found["when"], utc=True)[0] - stamps.iloc[-1] == stamps.iloc[-1] - stamps.iloc[-2]
+    assert np.isfinite(found.drop(columns="when")).all(axis=None)

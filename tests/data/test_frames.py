@@ -106,6 +106,24 @@ def test_dates_are_a_day_apart(library):
     assert same(found.time, [0, 86400, 172800])
 
 
+def test_every_library_reads_text_as_the_same_dates(backend):
+    points, month_first = ["01.03.2024 06:00", "02.03.2024 06:00"], ["3/12/2024 06:00", "3/13/2024 06:00"]
+    for text, first in ((points, "2024-03-01T06:00"), (month_first, "2024-03-12T06:00")):
+        stamps = series_of(make(backend, t=text, y=[1.0, 2.0]), time="t").stamps.values
+        assert list(stamps) == list(np.datetime64(first, "ns") + np.arange(2) * np.timedelta64(1, "D"))
+    with pytest.raises(ValueError, match="time column 't' must say which number is the day"):
+        series_of(make(backend, t=["1/2/2024", "1/3/2024"], y=[1.0, 2.0]), time="t")
+
+
+def test_stamps_of_later_data_are_of_the_kind_of_fit(backend):
+    layout = series_of(make(backend, t=[1, 2], y=[1.0, 2.0]), time="t").layout
+    with pytest.raises(TypeError, match="time column 't' must hold numbers as in fit, got Date"):
+        from_frames(make(backend, t=days(2), y=[1.0, 2.0]), layout)
+    layout = series_of(make(backend, t=days(2), y=[1.0, 2.0]), time="t").layout
+    with pytest.raises(TypeError, match="time column 't' must hold dates as in fit, got Int64"):
+        from_frames(make(backend, t=[1, 2], y=[1.0, 2.0]), layout)
+
+
 def test_nanoseconds_are_kept():
     pandas = pytest.importorskip("pandas")
     stamps = pandas.to_datetime(np.array([0, 7, 20]) + 1_700_000_000_000_000_000).astype("datetime64[ns]")

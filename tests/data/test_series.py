@@ -106,6 +106,15 @@ def test_loss_of_variation_in_single_precision_is_warned_of():
         assert len(np.unique(Series(northing).y)) == TIME
 
 
+def test_numbers_beyond_the_precision_are_refused():
+    largest = 1e300 * np.arange(TIME)
+    if EPS > 1e-10:
+        with pytest.raises(ValueError, match=r"y must hold numbers that float32 can, got 1e\+300; choose another unit"):
+            Series(largest)
+    else:
+        assert float(Series(largest).y[1, 0]) == 1e300
+
+
 def test_constant_columns_are_not_warned_of(recwarn):
     y = np.sin(0.3 * np.arange(20))
     Series(np.column_stack([y, np.full(20, 0.1)]), u=np.full(20, 0.1))

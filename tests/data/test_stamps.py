@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from prodssm.data.calendar import FEATURES, calendar_features, chosen_features
-from prodssm.data.stamps import Stamps, require_increasing
+from prodssm.data.stamps import Stamps, iso_dates, require_increasing
 
 pandas = pytest.importorskip("pandas")
 
@@ -95,3 +95,20 @@ def test_the_calendar_is_that_of_the_wall():
 def test_auto_takes_the_cycles_that_the_data_show(freq, periods, features):
     assert chosen_features(read(pandas.date_range("2022-01-01", periods=periods, freq=freq))) == features
     assert set(features) <= set(FEATURES)
+
+
+@pytest.mark.parametrize(
+    ("given", "iso"),
+    [
+        (["01.03.2024", "02.03.2024"], ["2024-03-01", "2024-03-02"]),
+        (["12/3/2024 18:00", "13/3/2024 18:00"], ["2024-03-12 18:00", "2024-03-13 18:00"]),
+        (["3/12/2024", "3/13/2024"], ["2024-03-12", "2024-03-13"]),
+        (["03-12-2024", "03-13-2024"], ["2024-03-12", "2024-03-13"]),
+        (["1/2/2024", "1/3/2024"], None),
+        (["13/1/2024", "1/13/2024"], None),
+        (["2024-03-01", "2024-03-02"], ["2024-03-01", "2024-03-02"]),
+        (["01.03.24", "02.03.24"], ["01.03.24", "02.03.24"]),
+    ],
+)
+def test_the_day_is_found_or_nothing_is_guessed(given, iso):
+    assert iso_dates(given) == iso

@@ -57,7 +57,7 @@ def test_on_linear_data_a_model_without_hidden_layers_wins_and_forecasts_are_cal
     model = fit_unchecked(ps.ProDSSM(recipe=recipe, method=ps.Moments(order=1), progress=False), driven(300))
     chosen = model.choices_
     assert (chosen.hidden, chosen.latent_dim, chosen.linear_dim) == ((), 2, 2)
-    assert "of a linear model" in chosen.reasons["hidden"]
+    assert "without hidden layers" in chosen.reasons["hidden"]
     assert not model.skill_.in_sample
     assert not model.skill_.worse_than
     ahead = model.forecast(driven(300), 5, u=np.zeros((5, 1)))

@@ -66,6 +66,7 @@ def test_nothing_can_be_asked_before_fit(use):
         ([1.0, np.nan, np.nan], "observations after the first"),
         ("abc", "y must be an array of numbers"),
         ([wave(), wave()[:1]], "series 1: y must have at least two time steps"),
+        (np.eye(3, 7), "y must have a row per time step and a column per output, got 3 by 7; is it transposed"),
     ],
 )
 def test_bad_data_are_refused_before_any_work(data, said, monkeypatch):

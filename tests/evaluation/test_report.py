@@ -493,6 +493,26 @@ def test_regular_time_is_told_by_differences_and_irregular_time_by_itself():
     assert irregular.at(5) == 3.5
 
 
+@pytest.mark.parametrize(
+    ("freq", "zone", "shown", "name"),
+    [
+        # The clocks of Berlin change on 31 March 2024: hours that pass go on at the first offset, days are the wall's.
+        ("h", "Europe/Berlin", ["2024-03-30 22:00", "2024-03-31", "2024-03-31 02:00", "2024-03-31 04:00"], "when (UTC+01:00)"),
+        ("D", "Europe/Berlin", ["2024-03-30 22:00", "2024-04-01 22:00", "2024-04-03 22:00", "2024-04-05 22:00"], "when"),
+        ("30s", None, ["2024-03-30 22:00", "2024-03-30 22:01", "2024-03-30 22:02", "2024-03-30 22:03"], "when"),
+        ("MS", None, ["2024-04-01", "2024-06-01", "2024-08-01", "2024-10-01"], "when"),
+    ],
+)
+def test_dates_are_told_as_dates_also_after_the_end(freq, zone, shown, name):
+    pandas = pytest.importorskip("pandas")
+    index = pandas.date_range(shown[0], periods=5, freq=freq, tz=zone, name="when")
+    axis = TimeAxis.of(ps.frames.series_of(pandas.DataFrame({"load": np.arange(5.0)}, index=index)))
+    assert [axis.text(n) for n in (0, 2, 4, 6)] == shown
+    drawn = axis.panel("load", "when", [])
+    assert drawn["x"] == name
+    assert drawn["date"] == np.datetime64(shown[0], "ms").astype(int)
+
+
 def test_json_is_compact_and_harmless():
     assert compact({"a": np.array([1 / 3, 2.0, np.nan]), "b": [1, 2.5, "x"]}) == '{"a":[0.33333,2,null],"b":[1,2.5,"x"]}'
     pictures = Pictures(choices={"series": ["</script>&"]})
@@ -643,6 +663,20 @@ class TestInChromium:
             assert len(opened.run(shapes)) == 9
             assert min(opened.run(shapes)) > 1
             assert opened.run("document.documentElement.scrollWidth <= innerWidth"), size
+
+    @pytest.mark.parametrize(
+        ("freq", "wanted"), [("h", "03-31"), ("min", "03:30"), ("D", "2024-04-04"), ("MS", "2026"), ("YS", "2050")]
+    )
+    def test_dates_are_on_the_axis_of_time(self, browser, freq, wanted, tmp_path):
+        pandas = pytest.importorskip("pandas")
+        index = pandas.date_range("2024-03-30 03:20", periods=60, freq=freq, name="when")
+        frame = pandas.DataFrame({"load": wave(60)}, index=index)
+        with without_training():
+            linear_prodssm().fit(frame).report(frame, tmp_path / "report.html")
+        browser.messages.clear()
+        browser.open(tmp_path / "report.html")
+        assert wanted in ticks(browser, "data").split(",")
+        assert browser.messages == []
 
     def test_texts_are_the_numbers_of_the_model(self, opened, ensemble):
         model, data = ensemble

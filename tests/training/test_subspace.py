@@ -74,4 +74,5 @@ def test_gaps_are_interpolated_and_long_ones_are_left_out(linear_system):
 
 def test_series_that_are_too_short_have_no_linear_model(linear_system):
     assert identify([linear_system(12)], 2) is None
+    assert identify([linear_system(2)], 1) is None
     assert identify([linear_system(100)], 30) is None

@@ -48,6 +48,36 @@ function ticks(low, high, most) {
   return found;
 }
 
+const CLOCK = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400, 172800, 604800]; // seconds
+const MONTHS = [1, 2, 3, 6, 12, 24, 60, 120, 240, 600];
+
+// A date, without what is zero: "2024-01-31 18:00".
+function stamp(milliseconds) {
+  const text = new Date(milliseconds).toISOString().slice(0, 19).replace("T", " ");
+  return text.replace(/ 00:00:00$/, "").replace(/:00$/, "");
+}
+
+// Ticks at round dates, for seconds since a date in milliseconds.
+function dates(low, high, most, start) {
+  const found = [], span = high - low;
+  const step = CLOCK.find((each) => span / each <= most);
+  if (step) {
+    const origin = start / 1000;
+    for (let at = Math.ceil((origin + low) / step) * step; at <= origin + high; at += step) {
+      const text = stamp(1000 * at);
+      found.push([at - origin, step >= 86400 ? text : at % 86400 ? text.slice(11) : text.slice(5)]);
+    }
+    return found;
+  }
+  const months = MONTHS.find((each) => span / (2629746 * each) <= most) || 1200;
+  const first = new Date(start + 1000 * low);
+  for (let n = Math.ceil((12 * first.getUTCFullYear() + first.getUTCMonth() + 1e-9) / months) * months; ; n += months) {
+    const at = (Date.UTC(Math.floor(n / 12), n % 12, 1) - start) / 1000;
+    if (at > high) return found;
+    if (at >= low) found.push([at, stamp(start + 1000 * at).slice(0, months < 12 ? 7 : 4)]);
+  }
+}
+
 // Cuts a long name to a width.
 function fit(node, room) {
   const text = node.textContent;
@@ -188,7 +218,9 @@ class Figure {
       make("line", { class: "grid", x1: this.left, x2: width - this.right, y1: y, y2: y }, svg);
       make("text", { x: this.left - 7, y: y + 4, "text-anchor": "end" }, svg, text);
     }
-    const marks = panel.cats ? panel.cats.map((text, k) => [k, text]) : ticks(...this.domain, Math.max(2, (width - this.left) / 90));
+    const most = Math.max(2, (width - this.left) / 90);
+    const over = panel.date === undefined ? ticks(...this.domain, most) : dates(...this.domain, most, panel.date);
+    const marks = panel.cats ? panel.cats.map((text, k) => [k, text]) : over;
     for (const [value, text] of last ? marks : []) {
       const x = this.sx(value);
       make("line", { class: "axis", x1: x, x2: x, y1: floor, y2: floor + 4 }, svg);
@@ -406,7 +438,8 @@ class Figure {
     }
     this.tip.replaceChildren();
     const panel = box.panel;
-    const place = panel.cats ? panel.cats[at] : panel.width ? `${format(at)}–${format(at + panel.width)}` : format(at, 7);
+    const place = panel.cats ? panel.cats[at] : panel.width ? `${format(at)}–${format(at + panel.width)}`
+      : panel.date === undefined ? format(at, 7) : stamp(panel.date + 1000 * at);
     html("b", {}, this.tip, `${panel.x} ${place}`);
     for (const [each, text] of rows) {
       const row = html("div", {}, this.tip);
