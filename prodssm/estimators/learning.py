@@ -2,6 +2,7 @@
 
 import os
 import warnings
+from collections.abc import Callable
 from dataclasses import replace
 from functools import reduce
 from typing import Any
@@ -29,10 +30,10 @@ from prodssm.estimators.fitting import (
     train_members_further,
     warn_of_training,
 )
-from prodssm.estimators.held_out import forecast_blocks, pooled_rmse, prolonged
+from prodssm.estimators.held_out import forecast_blocks, pooled_rmse
 from prodssm.estimators.parameters import NestedParameters, likelihood_of, require_no_target, seed_of
 from prodssm.estimators.physics import known_parts, require_known
-from prodssm.estimators.skill import Skill, calibrated_out_of_fold, in_standard_deviations, measure_skill
+from prodssm.estimators.skill import Skill
 from prodssm.methods.base import Method, find_method, require_weight_mode
 from prodssm.methods.moments import Moments
 from prodssm.models.likelihoods.base import Likelihood
@@ -71,6 +72,7 @@ class Learning(NestedParameters):
     skill_: Skill | None
     calibration_: Calibration | None
     _long: LongSource | None = None
+    _evaluate: Callable[[list[Series], list[list[Block]]], None]
 
     @property
     def history_(self) -> History:
@@ -220,53 +222,6 @@ class Learning(NestedParameters):
         reason = f"held-out RMSE {errors[0]:.3g}, without hidden layers {errors[1]:.3g}"
         self.choices_ = (network if better else self.choices_).because(hidden=reason)
         return found if better else rival
-
-    def _evaluate(self, series: list[Series], blocks: list[list[Block]]) -> None:
-        """Skill on held-out blocks, and the calibration that follows from them; without any, skill on the training data."""
-        held_out, blocks = self.choices_.held_out, [each for each in blocks if each]
-        if not blocks:
-            return
-        if held_out:
-            runs = forecast_blocks(self.members_, series, prolonged(series, blocks), out_of_fold=True)
-            ends = [block.end - block.begin for group in blocks[: len(self.members_)] for block in group]
-            found = [run.first_steps(end) for run, end in zip(runs, ends, strict=True)]
-            if self.choices_.calibrated:
-                rules = [Calibration.fit(each) for each in (found, runs)]
-                self.calibration_ = rules[0].at_least(rules[1])
-                found = calibrated_out_of_fold(found)
-        else:
-            found = forecast_blocks(self.members_, series, blocks, out_of_fold=False)
-        if not self._checked_likelihood().scaled:
-            found, series = in_standard_deviations(found, series)
-        size, through = self.choices_.linear_dim or self.choices_.latent_dim, self.choices_.emission == "feedthrough"
-        self.skill_ = measure_skill(found, series, blocks, linear=size, feedthrough=through, in_sample=not held_out)
-        self._tell(str(self.skill_))
-        if self.skill_.worse_than and held_out:
-            better = " and ".join(self.skill_.worse_than)
-            warnings.warn(f"on held-out data {better} predicts better than this model, see skill_", UserWarning, stacklevel=3)
-
-    def calibrate(self, data: Any) -> Any:
-        """Let data that the model was not trained on say how wide its forecasts must be, horizon by horizon.
-
-        Blocks of the data are forecast from what precedes them. What `fit` has found out from blocks that it held out is
-        replaced. Results say that they are calibrated.
-
-        Args:
-            data: One or many series like those of `fit`.
-
-        Example:
-            >>> model.calibrate(y).forecast(y, steps=3).calibrated
-            True
-        """
-        require_fit(self)
-        if not self._checked_likelihood().gaussian:
-            raise ValueError(f"calibrate {self.choices_.reasons['calibrated']}")
-        series = [self.scaling_.transform_series(each) for each in self._series(data)]
-        blocks = [each for each in folds(series, MEMBERS) if each]
-        if not blocks:
-            raise ValueError(f"data must have series of at least {MEMBERS + 1} time steps, got {max(map(len, series))}")
-        self.calibration_ = Calibration.fit(forecast_blocks(self.members_, series, blocks, out_of_fold=False))
-        return self
 
     def _tell(self, text: str) -> None:
         if self.progress:

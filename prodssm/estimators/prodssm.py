@@ -10,20 +10,17 @@ from typing import Any
 import jax.random as jr
 import numpy as np
 
-from prodssm._validation import as_values, require_finite, require_integer, require_key
-from prodssm.beliefs.mixture_scores import mixture_moments
+from prodssm._validation import as_values, require_finite, require_key
 from prodssm.data.frames import is_panel
 from prodssm.data.inputs import controls_from, future_controls, split_controls
 from prodssm.data.long import LongSeries
 from prodssm.data.series import Series, Values
 from prodssm.data.stamps import Stamps
-from prodssm.estimators.checking import check_model
+from prodssm.estimators.assessing import Assessing
 from prodssm.estimators.chunks import Chunked
 from prodssm.estimators.ensemble import mix_beliefs, mix_predictions, mix_transitions, stacked
 from prodssm.estimators.fitted import FittedModel
 from prodssm.estimators.learning import Learning
-from prodssm.estimators.parameters import require_no_target
-from prodssm.estimators.residuals import residuals_of
 from prodssm.estimators.results import Panel, Prediction, Transition, output_names
 from prodssm.estimators.smoothing import Smoothing
 from prodssm.estimators.streaming import Streaming
@@ -32,11 +29,10 @@ from prodssm.models.filtering import Origin
 from prodssm.models.likelihoods.base import Likelihood
 from prodssm.models.panels import filter_panel
 from prodssm.models.state_space import StateSpaceModel, require_steps
-from prodssm.scoring.diagnostics import GaussianCheck
 from prodssm.training.recipe import Recipe
 
 
-class ProDSSM(Smoothing, Streaming, Chunked, Learning):
+class ProDSSM(Smoothing, Streaming, Chunked, Assessing, Learning):
     """A probabilistic deep state-space model: learned dynamics with uncertain weights, and inference without sampling.
 
     Time: the initial belief is about the state at the first observation. At every step the model conditions on `y[t]`, then
@@ -193,26 +189,6 @@ class ProDSSM(Smoothing, Streaming, Chunked, Learning):
             replace(each, stamps=when, label=getattr(series, "label", None)) for each, when in zip(found, stamps, strict=True)
         ]
 
-    def residuals(self, data: Any) -> Any:
-        """Standardised one-step residuals: `.values`, an anomaly `.score`, `.to_frame()`, `.plot()`.
-
-        Each observation is compared with its prediction from those before it; the first one with the initial belief. With
-        several models the prediction has the moments of their mixture, calibrated like forecasts of one step.
-
-        Args:
-            data: One series, or several, as for `filter`.
-        """
-        series = self._known(data)
-        found = []
-        for each in series:
-            parts = [member.one_step_ahead(each) for member in self.members_]
-            if self.calibration_ is not None:
-                parts = self.calibration_.apply_to_predictions(parts)
-            mean, cov = mixture_moments(*(stacked([getattr(one, name) for one in parts]) for name in ("mean", "cov")))
-            origin = each.stamps, self.layout_, getattr(each, "label", None)
-            found.append(residuals_of(np.asarray(each.y, float), mean, cov, self.output_names_, origin))
-        return self._panel(data, found, series)
-
     def transition(self, x: Any, u: Any = None) -> Transition:
         """Belief about the next state f(x, w) at states x, (n, x), with the learned weights and without process noise.
 
@@ -235,39 +211,6 @@ class ProDSSM(Smoothing, Streaming, Chunked, Learning):
         count = len(self.members_)
         chosen = 0 if count == 1 else int(jr.randint(jr.fold_in(key, 1), (), 0, count))
         return self.members_[chosen].simulate(steps, key, controls_from(u, self.layout_), dt)
-
-    def score(self, data: Any, y: Any = None) -> float:
-        """Mean log predictive density per observed value, one step ahead; the first time step of a series is not scored."""
-        require_no_target(y)
-        self._require_fit()
-        total, count = 0.0, 0
-        for series in self._series(data):
-            total += float(self.filter(series).log_evidence[1:].sum())
-            count += int((~np.isnan(series.y[1:])).sum())
-        if not count:
-            raise ValueError("data must have observations after the first of a series, to be scored")
-        return total / count
-
-    def check(self, data: Any, steps: int = 20, samples: int = 4000) -> GaussianCheck:
-        """Check the Gaussian assumption: the deterministic forecast against futures sampled from the same model.
-
-        It says nothing about whether the model fits the data. With several models the first one is checked. If one Gaussian
-        does not hold, mixtures of 2, 4, 8 and 16 are tried until one does; each is compiled anew.
-
-        Args:
-            data: A series; the forecast is of its last `steps` observations, so that their controls are known.
-            steps: Number of steps ahead.
-            samples: Number of sampled futures.
-
-        Returns:
-            Differences per step and output, a `.verdict` in words, and the number of `.components` that holds at all steps.
-        """
-        require_integer("steps", steps, least=1)
-        require_integer("samples", samples, least=10)
-        series = self._one(data)
-        if len(series) < steps + 2:
-            raise ValueError(f"data must have at least {steps + 2} observations for {steps} steps, got {len(series)}")
-        return check_model(self.members_[0], self.scaling_.transform_series(series), steps, samples)
 
     def with_method(self, method: str | Method) -> "ProDSSM":
         """The same fitted model with answers by another method, such as `Unscented()` or more particles."""

@@ -75,7 +75,7 @@ class Moments(Method):
 
     def storage(self, size: int, count: int) -> int:
         """How many numbers `count` mixtures, and the split and the merge of one move, occupy."""
-        if self.components == 1:
+        if not isinstance(self.components, int) or self.components == 1:  # training of "auto" has one Gaussian
             return 0
         children = self.components * self.splits
         each = 1 + size + size**2  # weight, mean, covariance; a child has slope and noise besides, and compares with all slots
