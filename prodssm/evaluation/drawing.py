@@ -35,9 +35,19 @@ def draw_band(ax: Any, x: np.ndarray, mean: np.ndarray, bounds: Any, colour: str
     return line
 
 
+def concise_dates(ax: Any) -> None:
+    """Short labels on an axis of dates: long ones would run into each other."""
+    from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
+
+    locator = ax.xaxis.get_major_locator()
+    if isinstance(locator, AutoDateLocator):
+        ax.xaxis.set_major_formatter(ConciseDateFormatter(locator))
+
+
 def with_legend(ax: Any) -> Any:
     """Return the axes with a legend."""
     ax.legend(frameon=False, fontsize=8)
+    concise_dates(ax)
     return ax
 
 
