@@ -111,9 +111,19 @@ def _draw_density(ax: Any, x: np.ndarray, edges: np.ndarray, cells: np.ndarray, 
     ax.pcolormesh(columns, edges, share, cmap=shades, vmin=0, vmax=1, shading="flat", rasterized=True, zorder=0.5)
 
 
+def concise_dates(ax: Any) -> None:
+    """Short labels on an axis of dates: long ones would run into each other."""
+    from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
+
+    locator = ax.xaxis.get_major_locator()
+    if isinstance(locator, AutoDateLocator):
+        ax.xaxis.set_major_formatter(ConciseDateFormatter(locator))
+
+
 def with_legend(ax: Any) -> Any:
     """Return the axes with a legend."""
     ax.legend(frameon=False, fontsize=8)
+    concise_dates(ax)
     return ax
 
 

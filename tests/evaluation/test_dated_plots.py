@@ -1,5 +1,7 @@
 """Plots of dated data carry dates, also of the future."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from small_models import linear_prodssm, without_training
@@ -61,3 +63,11 @@ def test_states_and_residuals_are_drawn_over_dates(model, frame):
     assert np.isclose(sum(bar.get_height() * bar.get_width() for bar in histogram.patches), 1.0)
     heights = [bar.get_height() for bar in correlation.patches[:20]]
     assert np.allclose(heights, model.residuals(frame).autocorrelation(20)[:, 0])
+
+
+def test_labels_of_dates_do_not_run_into_each_other(model, frame):
+    ax = ps.plots.plot_forecast(model.forecast(frame, 5), history=frame)
+    ax.figure.canvas.draw()
+    boxes = [label.get_window_extent() for label in ax.get_xticklabels() if label.get_text()]
+    assert len(boxes) > 2
+    assert all(one.x1 < two.x0 for one, two in pairwise(boxes))
