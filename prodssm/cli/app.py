@@ -63,7 +63,6 @@ def root(
 
 @app.command()
 def fit(
-    context: typer.Context,
     data: Data,
     model: Annotated[Path | None, typer.Option(help="Where to write the model, a .safetensors file.")] = None,
     output: Output = None,
@@ -94,7 +93,7 @@ def fit(
     flags = locals()
     several = joined(distributed)
     if processes > 1 and not several:
-        raise typer.Exit(launched(context.obj, processes))
+        raise typer.Exit(launched(processes))
     if model is None and not dry_run:
         raise ValueError("--model must say where to write the model, such as --model m.safetensors; or give --dry-run")
     for path, kinds in ((model, MODEL_FILE), (metrics, (".json",))):

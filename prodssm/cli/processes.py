@@ -8,11 +8,15 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from contextvars import ContextVar
 from typing import IO, Any
 
 PLACE = "PRODSSM_PROCESS"  # address of the first process, number of processes, which one this is
 GRACE = 10.0  # seconds that the other processes have to end once one has ended
 POLL = 0.1
+
+command_line: ContextVar[Sequence[str]] = ContextVar("command_line", default=())
+"""The words of the command that is running."""
 
 
 def joined(distributed: bool) -> bool:
@@ -41,15 +45,12 @@ def is_first() -> bool:
     return jax.process_index() == 0
 
 
-def launched(words: Sequence[str], count: int) -> int:
-    """Run a command in so many processes on this machine, and return the exit code; the first one alone has a voice.
+def launched(count: int) -> int:
+    """Run this command in so many processes on this machine, and return the exit code; the first one alone has a voice.
 
     They end together: if one fails, the others are ended; Ctrl-C and SIGTERM reach all of them.
-
-    Args:
-        words: The command line.
-        count: Number of processes.
     """
+    words = command_line.get()
     place = f"127.0.0.1:{_free_port()},{count}"
     with tempfile.TemporaryFile() as silent:
         running = [_started(words, f"{place},{n}", None if n == 0 else silent) for n in range(count)]

@@ -7,6 +7,7 @@ import warnings
 import typer
 
 from prodssm.cli.app import app
+from prodssm.cli.processes import command_line
 from prodssm.cli.shared import errors
 
 WRONG, INTERRUPTED = 2, 130  # exit codes
@@ -22,13 +23,14 @@ def run(words: list[str]) -> int:
     from prodssm import enable_compilation_cache
 
     os.environ.setdefault("MPLBACKEND", "Agg")
+    command_line.set(words)
     warnings.formatwarning = lambda message, *_, **__: f"note: {message}\n"
     try:
         enable_compilation_cache()
     except OSError:  # a cache is not worth an error
         pass
     try:
-        found = typer.main.get_command(app).main(args=words, prog_name="prodssm", standalone_mode=False, obj=words)
+        found = typer.main.get_command(app).main(args=words, prog_name="prodssm", standalone_mode=False)
         if found == INTERRUPTED:  # what some versions of typer make of an interrupt
             raise KeyboardInterrupt
         return found if isinstance(found, int) else 0
