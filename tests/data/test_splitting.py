@@ -50,7 +50,8 @@ def test_many_series_are_held_out_whole_and_the_seed_chooses_which():
 
 def test_a_zero_fraction_holds_nothing_out():
     series = [wave()]
-    assert Split.by_fraction(series, 0, seed=0) == (series, None)
+    found = Split.by_fraction(series, 0, seed=0)
+    assert (found.training, found.validation, found.held_out) == (series, None, ())
 
 
 @pytest.mark.parametrize("fraction", [1.0, -0.1, 7.0])
