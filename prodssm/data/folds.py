@@ -8,6 +8,7 @@ LONGEST_CONTEXT = 50  # observations before the first block, and those of a held
 LONGEST_BLOCK = 250
 BLOCKS_PER_FOLD = 2  # of one series, as long as blocks are not too short or too long for it
 SHORTEST_BLOCK = 40
+LONGEST_WHOLE = 2000  # time steps of a series of a panel that is held out whole
 MOST_HELD_OUT = 0.1  # of a series so long that its blocks have their greatest length
 
 
@@ -28,10 +29,11 @@ class Block(NamedTuple):
 def folds(series: list[Series], count: int) -> list[list[Block]]:
     """So many disjoint sets of blocks to hold out.
 
-    Of at least twice as many series each fold has whole ones, after a context that is known; of fewer, blocks of every series.
+    Of at least twice as many series, none of which is long, each fold has whole ones, after a context that is known; else it
+    has blocks of every series.
     """
     lengths = [len(each) for each in series]
-    if len(series) >= 2 * count:
+    if len(series) >= 2 * count and max(lengths) <= LONGEST_WHOLE:
         return [[Block(n, context(lengths[n]), lengths[n]) for n in range(k, len(series), count)] for k in range(count)]
     found: list[list[Block]] = [[] for _ in range(count)]
     for n, length in enumerate(lengths):

@@ -240,7 +240,7 @@ def _fresh(model: Any) -> Any:
     from sklearn.base import clone
 
     fresh: Any = clone(model)
-    return fresh.set_params(progress=False)
+    return fresh.set_params(progress=False, checkpoint=None)  # a checkpoint belongs to one fit
 
 
 def _refitted(model: Any, series: Series, horizon: int) -> Any:

@@ -5,6 +5,7 @@ answer is that of one device up to the order of summation. Devices may belong to
 run the same code on the same data.
 """
 
+import hashlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -46,12 +47,12 @@ def use_mesh(mesh: Any) -> Iterator[Mesh]:
 
 
 def training_mesh(series: int) -> Mesh | None:
-    """The devices that share so many series; None for a single one, whose programs need no collectives."""
+    """The devices that share so many series; None for the only one, whose programs need no collectives."""
     chosen = _chosen.get()
     devices = list(jax.devices() if chosen is None else chosen.devices.flat)
     if jax.process_count() == 1:
         devices = devices[:series]
-    return Mesh(np.array(devices), (AXIS,)) if len(devices) > 1 else None
+    return None if chosen is None and len(devices) == 1 else Mesh(np.array(devices), (AXIS,))
 
 
 def on_all(mesh: Mesh | None, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -93,12 +94,23 @@ def on_host(tree: Any, mesh: Mesh | None) -> Any:
     return tree if mesh is None else jax.tree.map(np.asarray, tree)
 
 
-def require_same(identity: str) -> None:
-    """Raise unless all processes train the same model on the same data."""
-    if jax.process_count() == 1:
-        return
-    mine = np.frombuffer(bytes.fromhex(identity), np.uint8)
-    if not (multihost_utils.process_allgather(mine) == mine).all():
-        raise ValueError(
-            "the processes of this training differ in data, settings or seed: each must read the same data and call fit alike"
-        )
+def together(mesh: Mesh | None) -> bool:
+    """Whether several processes take part in a training."""
+    return mesh is not None and jax.process_count() > 1
+
+
+def require_same(mesh: Mesh | None, words: str, why: str) -> None:
+    """Raise unless all processes of a training have the same words."""
+    if together(mesh):
+        mine = np.frombuffer(hashlib.sha256(words.encode()).digest(), np.uint8)
+        if not (multihost_utils.process_allgather(mine) == mine).all():
+            raise ValueError(f"the processes of this training differ: {why}")
+
+
+def raise_together(mesh: Mesh | None, error: Exception | None) -> None:
+    """Raise the error of this process; without one, raise if another process has one, which would leave this one waiting."""
+    failed = together(mesh) and multihost_utils.process_allgather(np.asarray(error is not None)).any()
+    if error is not None:
+        raise error
+    if failed:
+        raise ValueError("another process of this training could not begin; it says why")

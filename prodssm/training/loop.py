@@ -5,6 +5,7 @@ import time
 import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -22,7 +23,7 @@ from prodssm._compilation import compiled
 from prodssm._progress import Progress, shared_progress
 from prodssm.training.checkpoints import TrainingState, fingerprint, read_checkpoint, write_checkpoint
 from prodssm.training.claims import claimed
-from prodssm.training.devices import on_all, on_host, require_same, total
+from prodssm.training.devices import on_all, on_host, raise_together, require_same, together, total
 from prodssm.training.history import History, StopReason
 from prodssm.training.recipe import Pace, Recipe
 from prodssm.training.signals import interrupts
@@ -109,32 +110,48 @@ def maximise(
         renewed: The task with other data, given the number of iterations so far; called before every chunk.
         progress: Show a progress bar, unless the run counts on that of several (`prodssm._progress.shared`).
     """
-    with claimed(checkpoint if jax.process_index() == 0 else None):
-        return _maximise(task, learned, key, checkpoint, progress, renewed)
+    several = together(task.mesh)
+    writes = checkpoint is not None and not (several and jax.process_index() > 0)
+    with ExitStack() as stack:
+        error = None
+        try:
+            stack.enter_context(claimed(checkpoint if writes else None))
+        except (OSError, ValueError) as problem:
+            error = problem
+        raise_together(task.mesh, error)
+        return _maximise(task, learned, key, checkpoint, writes, progress, renewed)
 
 
 def _maximise(
-    task: Task, learned: Any, key: PRNGKeyArray, checkpoint: Any, progress: bool, renewed: Callable[[Any, int], Any] | None
+    task: Task,
+    learned: Any,
+    key: PRNGKeyArray,
+    checkpoint: Any,
+    writes: bool,
+    progress: bool,
+    renewed: Callable[[Any, int], Any] | None,
 ) -> tuple[Any, History]:
     """The loop of a run whose checkpoint nobody else writes."""
     limit = task.recipe.iterations
     assert limit is not None
     # By way of NumPy: weak types would trigger a second compilation after the first chunk.
     learned = jax.tree.map(lambda leaf: jnp.asarray(np.asarray(leaf)), learned)
-    progress = progress and jax.process_index() == 0
+    several = together(task.mesh)
+    progress = progress and not (several and jax.process_index() > 0)
     worst, first = jnp.asarray(np.asarray(-np.inf, task.prior_weight.dtype)), jnp.asarray(np.zeros((), np.int32))
     state = TrainingState(learned, _initial_optimiser(task.compiled(), learned), learned, worst, first)
     history, identity = History(), fingerprint(state.learned, task.recipe, *task.identity, key)
-    require_same(identity)
+    require_same(task.mesh, identity, "in data, settings or seed; each must read the same data and call fit alike")
     if checkpoint is not None and Path(checkpoint).exists():
         state, history = read_checkpoint(checkpoint, state, identity)
+    require_same(task.mesh, str(history), "in the checkpoint; it must be on storage that all of them share")
     clock = time.monotonic() - (history.seconds[-1] if history.seconds else 0.0)
-    done, slices = sum(history.iterations[-1:]), Slices()
+    done, slices = sum(history.iterations[-1:]), Slices(several)
     resumed = done
     shared = shared_progress()
     bar = Progress("training", limit, shown=progress, initial=done) if shared is None else shared
     try:
-        with interrupts() as signals:
+        with interrupts(several) as signals:
             while not _is_over(state, history, task):
                 length = (limit - done) % CHUNK or CHUNK  # a short chunk first, so that the last mean is over a whole one
                 after = done + length, length, slices
@@ -145,7 +162,7 @@ def _maximise(
                 history.objective.append(float(objective))
                 history.validation += [float(value)] if task.validated else []
                 history.seconds.append(time.monotonic() - clock)
-                if checkpoint is not None and jax.process_index() == 0:
+                if writes:
                     _save(checkpoint, state, history, identity)
                 bar.update(length, _note(history))
                 signals.raise_together()
@@ -182,13 +199,13 @@ def _initial_optimiser(task: Task, learned: Any) -> Any:
 class Slices:
     """How many iterations to run in one call, so that an interrupted call does not go on for long in its thread."""
 
-    def __init__(self):
+    def __init__(self, several: bool):
         # Several processes must not measure: they would disagree on how many iterations a call has.
-        self.count = 1 if jax.process_count() == 1 else CHUNK
+        self.several, self.count = several, CHUNK if several else 1
 
     def measure(self, count: int, seconds: float) -> None:
         """Take in that `count` iterations took so long."""
-        if jax.process_count() == 1:
+        if not self.several:
             self.count = max(1, int(count * LONGEST_CALL / max(seconds, 1e-6)))
 
 
