@@ -4,9 +4,11 @@
 """
 
 import pickle
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
+from contextvars import Context, copy_context
 from typing import Any
 
 import jax
@@ -15,10 +17,10 @@ ATTEMPTS = 3  # at the jobs that a lost worker took with it
 
 
 def in_parallel(n_jobs: int | None = None) -> bool:
-    """Whether joblib would do several jobs at a time."""
+    """Whether joblib would do several jobs at a time; not in processes that train together, whose collectives would mix."""
     import joblib  # slow to import
 
-    return joblib.effective_n_jobs(n_jobs) > 1  # type: ignore[arg-type]
+    return joblib.effective_n_jobs(n_jobs) > 1 and jax.process_count() == 1  # type: ignore[arg-type]
 
 
 def run_jobs(function: Callable[..., Any], calls: Sequence[tuple], n_jobs: int | None = None) -> Iterator[tuple[int, Any]]:
@@ -37,11 +39,17 @@ def run_jobs(function: Callable[..., Any], calls: Sequence[tuple], n_jobs: int |
         return
     import joblib
 
+    backend = joblib.parallel.get_active_backend()[0]
+    mode = "generator_unordered" if getattr(backend, "supports_return_generator", False) else "list"
+    threads = getattr(backend, "supports_sharedmem", False)
     left = dict(enumerate(calls))
     for attempt in range(1, ATTEMPTS + 1):
         # As bytes: the worker sets its precision before it makes arrays of them. One by one, because each may hold all data.
-        jobs = (joblib.delayed(_answer)(number, _pickled((function, call)), _precise()) for number, call in list(left.items()))
-        answers: Any = joblib.Parallel(n_jobs=n_jobs, return_as="generator_unordered")  # type: ignore[arg-type]
+        jobs = (
+            joblib.delayed(_answer)(number, _pickled((function, call)), _precise(), copy_context() if threads else None)
+            for number, call in list(left.items())
+        )
+        answers: Any = joblib.Parallel(n_jobs=n_jobs, return_as=mode)  # type: ignore[arg-type]
         try:
             for number, answer in answers(jobs):
                 del left[number]
@@ -52,11 +60,11 @@ def run_jobs(function: Callable[..., Any], calls: Sequence[tuple], n_jobs: int |
                 raise
 
 
-def _answer(number: int, call: bytes, precise: bool) -> tuple[int, Any]:
+def _answer(number: int, call: bytes, precise: bool, context: Context | None) -> tuple[int, Any]:
     """The answer of a pickled call in the precision of the process that asks for it, whatever that of the worker is."""
     with _precision(precise):
         function, arguments = pickle.loads(call)
-        return number, function(*arguments)
+        return number, function(*arguments) if context is None else context.run(function, *arguments)
 
 
 def _pickled(value: Any) -> bytes:
@@ -68,17 +76,34 @@ def _pickled(value: Any) -> bytes:
     return cloudpickle.dumps(value)
 
 
-@contextmanager
-def _precision(precise: bool) -> Iterator[None]:
-    before = _precise()
-    # For all threads, because programs run in one of their own; restored, because the worker belongs to others as well.
-    if before != precise:
-        jax.config.update("jax_enable_x64", precise)
-    try:
-        yield
-    finally:
-        if before != precise:
-            jax.config.update("jax_enable_x64", before)
+class _Precision:
+    """Holds the precision of this process while jobs are inside; a worker may have several threads, and belongs to others."""
+
+    def __init__(self):
+        self.lock, self.inside, self.before = threading.Lock(), 0, False
+
+    @contextmanager
+    def __call__(self, precise: bool) -> Iterator[None]:
+        with self.lock:
+            if self.inside and precise != _precise():
+                raise RuntimeError("jobs of different precision meet in one worker; give workers a single thread")
+            if not self.inside and precise != _precise():
+                self.before = _precise()
+                # For all threads, because programs run in one of their own.
+                jax.config.update("jax_enable_x64", precise)
+            elif not self.inside:
+                self.before = precise
+            self.inside += 1
+        try:
+            yield
+        finally:
+            with self.lock:
+                self.inside -= 1
+                if not self.inside and self.before != _precise():
+                    jax.config.update("jax_enable_x64", self.before)
+
+
+_precision = _Precision()
 
 
 def _precise() -> bool:

@@ -36,7 +36,7 @@ def killed_after(seconds: float, checkpoint: Path) -> bool:
 
 
 def main() -> int:
-    """Return 1 if any resumed run differs."""
+    """Return 1 if any resumed run differs, or none was killed in training."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--count", type=int, default=5)
     parser.add_argument("--seed", type=int, default=0)
@@ -52,13 +52,13 @@ def main() -> int:
             in_training += killed and checkpoint.exists()
             found, _ = trained(checkpoint, place / f"{n}.npz")
             different += any(not np.array_equal(found[name], wanted[name]) for name in wanted)
-            left = [path.name for path in place.glob("*.tmp")]
+            left = [path.name for path in place.glob(".*")]
             if (n + 1) % 10 == 0 or n + 1 == options.count:
                 print(
                     f"{n + 1} kills, {in_training} of them after the first checkpoint; {different} differ; left: {left}",
                     flush=True,
                 )
-    return int(different > 0)
+    return int(different > 0 or not in_training)
 
 
 if __name__ == "__main__":

@@ -82,6 +82,8 @@ def main() -> int:
     parser.add_argument("--list", action="store_true")
     options = parser.parse_args()
     found = environments()
+    if unknown := set(options.only) - set(found):
+        raise SystemExit(f"--only takes {', '.join(found)}; got {', '.join(unknown)}")
     failed = 0
     for name, (python, constraints) in found.items():
         if options.list or (options.only and name not in options.only):

@@ -29,6 +29,11 @@ def test_a_workflow_has_jobs_on_ubuntu_with_a_time_limit_and_few_permissions(pat
         assert all(("uses" in step) != ("run" in step) for step in job["steps"])
 
 
+def test_test_files_have_different_names():
+    names = [path.name for path in (ROOT / "tests").rglob("test_*.py")]
+    assert len(set(names)) == len(names)  # pytest imports them by name
+
+
 def test_workflows_run_targets_that_the_makefile_has():
     targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), flags=re.M))
     commands = [step.get("run", "") for path in WORKFLOWS for job in parsed(path)["jobs"].values() for step in job["steps"]]

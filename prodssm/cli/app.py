@@ -91,6 +91,10 @@ def fit(
 ) -> None:
     """Learn a model from data."""
     flags = locals()
+    if processes > 1 and distributed:
+        raise ValueError(
+            "give either --processes, which starts some here, or --distributed, for those that a cluster has started"
+        )
     several = joined(distributed)
     if processes > 1 and not several:
         raise typer.Exit(launched(processes))

@@ -6,13 +6,14 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Sequence
 from contextvars import ContextVar
 from typing import IO, Any
 
 PLACE = "PRODSSM_PROCESS"  # address of the first process, number of processes, which one this is
-GRACE = 10.0  # seconds that the other processes have to end once one has ended
+GRACE = 30.0  # seconds that the other processes have to end once one has ended
 POLL = 0.1
 
 command_line: ContextVar[Sequence[str]] = ContextVar("command_line", default=())
@@ -31,11 +32,25 @@ def joined(distributed: bool) -> bool:
     import jax
 
     if place is None:
-        jax.distributed.initialize()
-    else:
-        address, count, number = place.rsplit(",", 2)
-        jax.distributed.initialize(address, int(count), int(number))
+        try:
+            jax.distributed.initialize()
+        except (ValueError, RuntimeError) as error:
+            raise ValueError(
+                f"--distributed found no cluster ({error}); SLURM, MPI and Kubernetes say what JAX needs, --processes starts "
+                "processes here"
+            ) from error
+        return True
+    address, count, number = place.rsplit(",", 2)
+    threading.Thread(target=_end_with_launcher, daemon=True).start()
+    ids = int(number)  # of the one device that each has, where devices are not those of the CPU
+    jax.distributed.initialize(address, int(count), ids, local_device_ids=[ids], coordinator_bind_address=address)
     return True
+
+
+def _end_with_launcher() -> None:
+    """Wait until the launcher is gone, whose end of a pipe is then closed, and end like it."""
+    sys.stdin.buffer.read()
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def is_first() -> bool:
@@ -51,28 +66,32 @@ def launched(count: int) -> int:
     They end together: if one fails, the others are ended; Ctrl-C and SIGTERM reach all of them.
     """
     words = command_line.get()
-    place = f"127.0.0.1:{_free_port()},{count}"
-    with tempfile.TemporaryFile() as silent:
-        running = [_started(words, f"{place},{n}", None if n == 0 else silent) for n in range(count)]
-        before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-        try:
+    if sys.platform == "win32":
+        raise ValueError("--processes needs signals that Windows does not have; use --distributed, or one process")
+    place, running = f"127.0.0.1:{_free_port()},{count}", []
+    before = {each: signal.signal(each, signal.default_int_handler) for each in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        with tempfile.TemporaryFile() as silent:
+            for n in range(count):
+                running.append(_started(words, f"{place},{n}", None if n == 0 else silent))
             return _ended_together(running, silent)
-        finally:
-            signal.signal(signal.SIGTERM, before)
-            for each in running:
-                each.kill()
+    finally:
+        for each in running:
+            each.kill()
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _started(words: Sequence[str], place: str, output: IO[bytes] | None) -> Any:
     """One of the processes, in a group of its own, so that the terminal's signals come through the launcher, once."""
-    command = [sys.executable, "-c", "from prodssm.cli import main; main()", *words]
+    command = [sys.executable, "-P", "-c", "from prodssm.cli import main; main()", *words]
     streams: Any = {} if output is None else {"stdout": output, "stderr": output}
-    return subprocess.Popen(command, env=os.environ | {PLACE: place}, start_new_session=True, **streams)
+    return subprocess.Popen(command, env=os.environ | {PLACE: place}, start_new_session=True, stdin=subprocess.PIPE, **streams)
 
 
 def _ended_together(running: Sequence[Any], silent: IO[bytes]) -> int:
     """The exit code of the first process, or that of the first one that fails, whose last words are then printed."""
-    deadline = None
+    deadline, interrupted = None, False
     while any(each.poll() is None for each in running):
         failed = [each for each in running if each.returncode]
         if failed and deadline is None:
@@ -83,9 +102,12 @@ def _ended_together(running: Sequence[Any], silent: IO[bytes]) -> int:
         try:
             time.sleep(POLL)
         except KeyboardInterrupt:
+            interrupted = True
             for each in running:
                 each.send_signal(signal.SIGTERM)
     failed = [each for each in running if each.returncode]
+    if interrupted:
+        raise KeyboardInterrupt
     if not failed:
         return 0
     if running[0].returncode <= 0:  # the first one has said nothing of its own

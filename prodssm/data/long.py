@@ -1,5 +1,6 @@
 """One series that need not fit in memory: read in order, in chunks, or from random places, from arrays or Parquet files."""
 
+import warnings
 from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
@@ -9,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from prodssm._progress import LOG
 from prodssm._validation import require_integer
 from prodssm.data.batching import SeriesBatch
 from prodssm.data.frames import from_frames, series_of
@@ -16,8 +18,10 @@ from prodssm.data.layout import FrameSeries, Layout
 from prodssm.data.scaling import DataScaling
 from prodssm.data.series import Series, part_of
 from prodssm.data.splitting import with_gaps
+from prodssm.data.stamps import Stamps
 
 CHUNK = 100_000  # time steps that are read at a time
+TRIES = 4  # at a stretch that can be learned from
 KEPT_GROUPS = 4  # row groups of Parquet files that are kept in memory
 
 
@@ -104,7 +108,7 @@ class LongSeries:
 
 
 class ArrayReader(Reader):
-    """Rows of arrays."""
+    """Rows of arrays. Time is measured on the clock on which the first of them are regular."""
 
     def __init__(self, y: Any, u: Any, time: Any):
         for name, array in (("y", y), ("u", u), ("time", time)):
@@ -114,29 +118,65 @@ class ArrayReader(Reader):
                 raise ValueError(f"{name} must have {len(y)} rows, one per observation, got {len(array)}")
         if len(y) < 2:
             raise ValueError(f"y must have at least two time steps, got {len(y)}")
-        self.parts = y, u, time
+        self.y, self.u, self.time = (_File.of(part) or part for part in (y, u, time))
+        self.clock = None if time is None else Stamps.read(self.time[: min(len(y), CHUNK)]).clock
 
     def __len__(self) -> int:
-        return len(self.parts[0])
+        return len(self.y)
 
     def read(self, begin: int, end: int) -> Series:
         """Rows of all arrays."""
-        return Series(*(None if part is None else _rows(part, begin, end) for part in self.parts))
+        y, u, time = (None if part is None else _slice(part, begin, end) for part in (self.y, self.u, self.time))
+        return Series(y, u, None if time is None else Stamps.read(time, clock=self.clock))
 
 
-def _rows(array: Any, begin: int, end: int) -> np.ndarray:
-    """Rows as an array in memory. A file that is mapped whole would count as memory page by page, so they are read from it."""
-    if not isinstance(array, np.memmap) or array.filename is None or not array.flags.c_contiguous or array.base is None:
-        return np.array(array[begin:end])
-    row = int(array.itemsize * np.prod(array.shape[1:], dtype=int))
-    # A slice of a map keeps the offset of the map, so the first row is found by its address.
-    whole = array.base if isinstance(array.base, np.memmap) else array
-    start = array.offset + (array.ctypes.data - whole.ctypes.data)
-    count = (end - begin) * row // array.itemsize
-    with open(array.filename, "rb") as file:
-        file.seek(start + begin * row)
-        found = np.fromfile(file, array.dtype, count)
-    return found.reshape(end - begin, *array.shape[1:])
+def _slice(array: Any, begin: int, end: int) -> np.ndarray:
+    """Rows as an array in memory; masks are kept."""
+    found = array[begin:end]
+    return found if isinstance(found, np.ma.MaskedArray) else np.array(found)
+
+
+@dataclass(frozen=True)
+class _File:
+    """Consecutive rows of a file: they are read, because the pages of a map that is read through would count as memory.
+
+    Attributes:
+        path: The file.
+        start: Where the first row begins, in bytes.
+        shape: Of the array.
+        dtype: Of its entries.
+    """
+
+    path: str
+    start: int
+    shape: tuple[int, ...]
+    dtype: np.dtype
+
+    @classmethod
+    def of(cls, array: Any) -> "_File | None":
+        """The rows of a mapped array whose file holds what it shows; None for any other array."""
+        plain = isinstance(array, np.memmap) and array.filename is not None and array.flags.c_contiguous
+        if not plain or array.mode == "c":  # changes of a private map are not in its file
+            return None
+        # A slice of a map keeps the offset of the map, so the first row is found by its address.
+        whole = array
+        while isinstance(whole.base, np.memmap):
+            whole = whole.base
+        start = array.offset + array.ctypes.data - whole.ctypes.data
+        return cls(str(array.filename), int(start), array.shape, array.dtype)
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, rows: slice) -> np.ndarray:
+        begin, end, _ = rows.indices(len(self))
+        width = int(np.prod(self.shape[1:], dtype=int))
+        with open(self.path, "rb") as file:
+            file.seek(self.start + begin * width * self.dtype.itemsize)
+            found = np.fromfile(file, self.dtype, (end - begin) * width)
+        if found.size < (end - begin) * width:
+            raise ValueError(f"{self.path} has become shorter than the array that was mapped from it")
+        return found.reshape(end - begin, *self.shape[1:])
 
 
 class ParquetReader(Reader):
@@ -150,9 +190,9 @@ class ParquetReader(Reader):
         paths = sorted(Path(path).glob("*.parquet")) if Path(path).is_dir() else [Path(path)]
         if not paths:
             raise FileNotFoundError(f"{path} has no file that ends in .parquet")
-        self.files = [parquet.ParquetFile(each) for each in paths]
-        self.groups = [(file, n) for file in self.files for n in range(file.metadata.num_row_groups)]
-        sizes = [file.metadata.row_group(n).num_rows for file, n in self.groups]
+        counts = [parquet.read_metadata(each) for each in paths]
+        self.groups = [(str(each), n) for each, found in zip(paths, counts, strict=True) for n in range(found.num_row_groups)]
+        sizes = [found.row_group(n).num_rows for found in counts for n in range(found.num_row_groups)]
         self.begins = np.concatenate([[0], np.cumsum(sizes)])
         if len(self) < 2:
             raise ValueError(f"{path} must have at least two rows, got {len(self)}")
@@ -175,14 +215,21 @@ class ParquetReader(Reader):
         return found.slice(begin - int(self.begins[first]), end - begin)
 
     def _group(self, n: int) -> Any:
-        if n not in self.kept:
-            file, number = self.groups[n]
+        found = self.kept.pop(n, None)
+        if found is None:
+            from pyarrow import parquet
+
+            path, number = self.groups[n]
             names = self.layout.names if hasattr(self, "layout") else None
-            self.kept[n] = file.read_row_group(number, columns=names)
-        self.kept.move_to_end(n)
+            with parquet.ParquetFile(path) as file:
+                found = file.read_row_group(number, columns=names)
+        self.kept[n] = found  # the latest
         while len(self.kept) > KEPT_GROUPS:
             self.kept.popitem(last=False)
-        return self.kept[n]
+        return found
+
+    def __getstate__(self) -> dict[str, Any]:
+        return vars(self) | {"kept": OrderedDict()}
 
 
 @dataclass(frozen=True)
@@ -209,13 +256,24 @@ class Pool:
 
     def drawn(self, number: int) -> SeriesBatch:
         """The stretches of the chunk of iterations with this number."""
-        length = min(self.length, len(self.long))
-        begins = np.random.default_rng([self.seed, number]).integers(0, len(self.long) - length + 1, self.count)
-        found = [self._stretch(begin, begin + length) for begin in sorted(begins.tolist())]
+        length, rng, found = min(self.length, len(self.long)), np.random.default_rng([self.seed, number]), []
+        for _ in range(self.count * TRIES):
+            begin = int(rng.integers(0, len(self.long) - length + 1))
+            try:
+                found.append(self._stretch(begin, begin + length))
+            except ValueError as error:  # an irregular step, an infinity: no reason to lose what has been learned
+                LOG.warning("training leaves out the time steps from %d to %d: %s", begin, begin + length, error)
+            if len(found) == self.count:
+                break
+        else:
+            raise ValueError("most parts of the series cannot be learned from; the log of prodssm says why")
         batch = SeriesBatch.stack(found)
         return replace(batch, observed=np.asarray(self.observed, batch.observed.dtype))
 
     def _stretch(self, begin: int, end: int) -> Series:
         gaps = [(max(first, begin) - begin, min(last, end) - begin) for first, last in self.held_out]
-        found = self.scaling.transform_series(self.long.part(begin, end))
+        with warnings.catch_warnings():  # a quiet stretch varies less than single precision resolves, which the whole does not
+            warnings.simplefilter("ignore", UserWarning)
+            part = self.long.part(begin, end)
+        found = self.scaling.transform_series(part)
         return with_gaps(found, [(first, last) for first, last in gaps if first < last])

@@ -46,7 +46,9 @@ class Assessing:
 
     def _evaluate(self, series: list[Series], blocks: list[list[Block]]) -> None:
         """Skill on held-out blocks, and the calibration that follows from them; without any, skill on the training data."""
-        held_out, blocks = self.choices_.held_out, [each for each in blocks if each]
+        # A member that was left out would leave the others with folds that they were trained on.
+        held_out = self.choices_.held_out and len(self.members_) == self.choices_.n_estimators
+        blocks = [each for each in blocks if each]
         if not blocks:
             return
         if held_out:

@@ -19,6 +19,7 @@ class Chunked:
     members_: tuple[FittedModel, ...]
     progress: bool
     _origin: Callable[[Series], Origin]
+    _series: Callable[[Any], list[Series]]
 
     def filter_in_chunks(self, data: Any, size: int = CHUNK) -> Iterator[Beliefs]:
         """What `filter` answers about a `LongSeries`, chunk after chunk; memory does not grow with its length.
@@ -43,18 +44,22 @@ class Chunked:
     def _chunks(self, long: LongSeries, size: int) -> Iterator[Beliefs]:
         members = [member.begun() for member in self.members_]
         with Progress("filter", len(long), "step", shown=self.progress) as bar:
-            for part in long.chunks(size):
+            for part in self._parts(long, size):
                 members, found = zip(*(member.filter_on(part) for member in members), strict=True)
                 mixed = mix_beliefs(found, same_states=members[0].ssm.emission is None)
                 yield replace(mixed, origin=self._origin(part))
                 bar.update(len(part))
+
+    def _parts(self, long: LongSeries, size: int) -> Iterator[Series]:
+        """Chunks with the columns in the order of fit."""
+        return (self._series(part)[0] for part in long.chunks(size))
 
     def _at_end(self, long: LongSeries) -> tuple[Any, Series]:
         """The model behind all but the last chunk of a series, and that chunk."""
         members = [member.begun() for member in self.members_]
         last = None
         with Progress("filter", len(long), "step", shown=self.progress) as bar:
-            for part in long.chunks():
+            for part in self._parts(long, CHUNK):
                 if last is not None:
                     members = [member.filter_on(last)[0] for member in members]
                 last = part

@@ -66,6 +66,8 @@ class FittedModel:
 
     def filter_on(self, series: Series) -> tuple["FittedModel", Beliefs]:
         """The model behind the next chunk of a long series, and filtered beliefs about it in the units of the data."""
+        if series.time is not None:
+            self.scaling.transform_dt(float(series.dt[-1]))  # the step to the next chunk must be regular, too, where all must
         standard = checked_input(self.ssm, self.scaling.transform_series(series), self.method)[0]
         recursion, found = filter_chunk(self.recursion, standard)
         behind = replace(self, reached=(recursion.start, recursion.begun))

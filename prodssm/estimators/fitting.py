@@ -9,7 +9,8 @@ import equinox as eqx
 import jax.random as jr
 import numpy as np
 
-from prodssm._jobs import run_jobs
+from prodssm._jobs import in_parallel, run_jobs
+from prodssm._progress import Progress
 from prodssm.data.folds import Block
 from prodssm.data.layout import Layout
 from prodssm.data.long import LongSeries, Pool
@@ -38,18 +39,26 @@ class LongSource:
     Attributes:
         series: The series.
         begins: First time step of each piece.
+        observed: About how many values it has.
     """
 
     series: LongSeries
     begins: tuple[int, ...]
+    observed: float
+
+    @classmethod
+    def of(cls, long: LongSeries, begins: Sequence[int], pieces: Sequence[Series]) -> "LongSource | None":
+        """The source of these pieces; None if they are all there is, and in memory."""
+        if len(pieces) == 1:
+            return None
+        values = np.concatenate([np.asarray(each.y) for each in pieces])
+        return cls(long, tuple(begins), float(np.isfinite(values).mean() * len(long) * values.shape[1]))
 
     def pool(self, scaling: DataScaling, split: Split, recipe: Recipe, seed: int) -> Pool:
         """The stretches that this recipe draws its windows from; what is held out is missing in them."""
         spans = tuple((self.begins[n] + begin, self.begins[n] + end) for n, begin, end in split.held_out)
-        values = np.concatenate([np.asarray(each.y) for each in split.training])
-        observed = float(np.isfinite(values).mean() * len(self.series) * values.shape[1])
         length = max(STRETCH, LEAST_WINDOWS * (recipe.window_length or 0))
-        return Pool(self.series, scaling, spans, observed, recipe.batch_size or STRETCHES, length, seed)
+        return Pool(self.series, scaling, spans, self.observed, recipe.batch_size or STRETCHES, length, seed)
 
 
 @dataclass(frozen=True)
@@ -194,17 +203,25 @@ def fit_members(
         seeds: Of the models.
         held_out: The blocks that each holds out, if the user says nothing.
     """
-    calls = [(fit.numbered(n), series, validation_data, seed, held_out or (), n) for n, seed in enumerate(seeds)]
+    elsewhere = in_parallel() and len(seeds) > 1
+    one = replace(fit, progress=fit.progress and not elsewhere)
+    calls = [(one.numbered(n), series, validation_data, seed, held_out or (), n) for n, seed in enumerate(seeds)]
     found: dict[int, FittedModel] = {}
+    bar = Progress("members", len(seeds), "member", shown=fit.progress) if elsewhere else None
     try:
         for n, (ssm, history) in run_jobs(_fitted, calls):
             method = fit.method.seeded(jr.key(seeds[n]))
             found[n] = FittedModel(ssm, fit.scaling, method, seeds[n], history, fit.layout)
+            if bar is not None:
+                bar.update()
             if history.interrupted:
                 break
     except KeyboardInterrupt:  # of the process that waits for workers
         if not found:
             raise
+    finally:
+        if bar is not None:
+            bar.close()
     members = [found[n] for n in sorted(found)]
     finite = [each for each in members if not each.history.objective or np.isfinite(each.history.objective).any()]
     if not finite:

@@ -114,12 +114,12 @@ class Learning(NestedParameters):
         pieces = data.spread(PIECES, PIECE) if isinstance(data, LongSeries) else None
         series = self._read(data if pieces is None else [piece for _, piece in pieces])
         series = [self.scaling_.transform_series(each) for each in series]
-        self._long = None if pieces is None else LongSource(data, tuple(begin for begin, _ in pieces))
+        self._long = None if pieces is None else LongSource.of(data, [begin for begin, _ in pieces], series)
         self._choose(series, validated=validation_data is not None)
         if validation_data is not None and not isinstance(validation_data, slice):
             validation_data = self._validation_series(validation_data)
         self._tell(str(self.choices_))
-        blocks = folds(series, MEMBERS)
+        blocks = folds(series, MEMBERS)  # pieces of a long series hold out blocks, because they are long
         held_out = blocks if self.choices_.held_out else None
         self.members_ = self._learn(likelihood.for_data(self.scaling_.y), series, validation_data, seed, held_out)
         warn_of_training(self.history_)
@@ -321,7 +321,7 @@ class Learning(NestedParameters):
     def _series(self, data: Any) -> list[Series]:
         """The data as a list of series, the columns of frames in the order of fit."""
         if isinstance(data, LongSeries):
-            raise TypeError("data must be in memory here, got a LongSeries: fit, filter_in_chunks and forecast read from disk")
+            raise TypeError("data must be in memory here, got a LongSeries: only fit, filter_in_chunks and forecast take one")
         found = as_series_list(from_frames(data, self.layout_))
         for each in found:
             self._checked_likelihood().require_data(each.y, None if self.layout_ is None else self.layout_.outputs)

@@ -63,11 +63,11 @@ def on_all(mesh: Mesh | None, function: Callable[..., Any]) -> Callable[..., Any
     def run(*args: Any) -> Any:
         arrays, rest = eqx.partition(args, eqx.is_array)
 
-        def local(arrays: Any) -> Any:
+        def on_one(arrays: Any) -> Any:
             return function(*eqx.combine(arrays, rest))
 
         # Not checked: the checker would ask every scan of the recursion to say which of its arrays differ between devices.
-        spread = jax.shard_map(local, mesh=mesh, in_specs=PartitionSpec(), out_specs=PartitionSpec(), check_vma=False)
+        spread = jax.shard_map(on_one, mesh=mesh, in_specs=PartitionSpec(), out_specs=PartitionSpec(), check_vma=False)
         return spread(arrays)
 
     return run
@@ -89,9 +89,9 @@ def share_of(members: Any, mesh: Mesh | None) -> tuple[Any, Array | None]:
     return jax.tree.map(lambda part: jnp.asarray(part)[here], members), mine < count
 
 
-def on_host(tree: Any, mesh: Mesh | None) -> Any:
-    """What all devices hold alike as arrays of NumPy, which belong to none; on a single device as it is."""
-    return tree if mesh is None else jax.tree.map(np.asarray, tree)
+def local(tree: Any, mesh: Mesh | None) -> Any:
+    """What all devices hold alike as arrays of one device, so that the next call is no other program; without a mesh as it is."""
+    return tree if mesh is None else jax.tree.map(lambda leaf: jnp.asarray(np.asarray(leaf)), tree)
 
 
 def together(mesh: Mesh | None) -> bool:

@@ -23,7 +23,7 @@ from prodssm._compilation import compiled
 from prodssm._progress import Progress, shared_progress
 from prodssm.training.checkpoints import TrainingState, fingerprint, read_checkpoint, write_checkpoint
 from prodssm.training.claims import claimed
-from prodssm.training.devices import on_all, on_host, raise_together, require_same, together, total
+from prodssm.training.devices import local, on_all, raise_together, require_same, together, total
 from prodssm.training.history import History, StopReason
 from prodssm.training.recipe import Pace, Recipe
 from prodssm.training.signals import interrupts
@@ -221,11 +221,11 @@ def _run_chunk(
     while now < length:
         end, begin = min(now + slices.count, length), time.monotonic()
         found = _iterate.interruptible(task, key, carry, np.asarray(now, np.int32), np.asarray(end, np.int32))
-        carry = on_host(found, task.mesh)
+        carry = local(found, task.mesh)
         slices.measure(end - now, time.monotonic() - begin)
         now = end
     found = _keep_best.interruptible(state, task, carry, np.asarray(done, np.int32), np.asarray(length, np.int32))
-    return on_host(found, task.mesh)
+    return local(found, task.mesh)
 
 
 @compiled

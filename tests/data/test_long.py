@@ -1,5 +1,7 @@
 """A series on disk is the series in memory, wherever it is cut."""
 
+import pickle
+
 import numpy as np
 import pytest
 
@@ -93,3 +95,35 @@ def test_what_is_wrong_is_said(tmp_path):
         ps.LongSeries.of_arrays(Y).part(150, 250)
     with pytest.raises(FileNotFoundError, match=r"no file that ends in \.parquet"):
         ps.LongSeries.of_parquet(tmp_path)
+
+
+def test_what_is_changed_in_memory_only_and_masks_are_seen(tmp_path):
+    np.save(tmp_path / "y.npy", Y)
+    private = np.load(tmp_path / "y.npy", mmap_mode="c")
+    private[3] = np.nan
+    assert np.isnan(ps.LongSeries.of_arrays(private).part(0, 5).y[3]).all()
+    masked = np.ma.masked_array(Y, mask=(np.arange(200) == 3)[:, None] & np.ones((1, 2), bool))
+    assert np.isnan(ps.LongSeries.of_arrays(masked).part(0, 5).y).sum() == 2
+
+
+def test_months_are_months_in_every_chunk():
+    months = np.arange("2020-01", "2030-01", dtype="datetime64[M]").astype("datetime64[ns]")
+    long = ps.LongSeries.of_arrays(np.zeros(120), time=months)
+    assert all(np.allclose(part.dt, 1.0) for part in long.chunks(2))
+
+
+def test_readers_travel_to_other_processes_without_their_data(mapped, folder):
+    for long in (ps.LongSeries.of_arrays(*mapped), ps.LongSeries.of_parquet(folder, controls="valve", time="t")):
+        found = pickle.dumps(long)
+        assert len(found) < 3000
+        assert np.array_equal(pickle.loads(found).part(10, 20).y, long.part(10, 20).y)
+
+
+def test_a_pool_leaves_out_what_cannot_be_learned_from(caplog):
+    time = np.arange(2000.0)
+    time[1000:] += 3
+    long = ps.LongSeries.of_arrays(np.zeros((2000, 1)), time=time)
+    pool = Pool(long, DataScaling.identity(1, 0, regular=True), (), 2000.0, 8, 100, seed=0)
+    batches = [pool.drawn(n) for n in range(20)]
+    assert all(int(batch.count) == 8 for batch in batches)
+    assert "training leaves out the time steps" in caplog.text

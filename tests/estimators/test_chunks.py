@@ -35,11 +35,10 @@ def test_filtered_chunks_are_the_filter_of_the_whole(fitted):
 
 
 @pytest.mark.float64
-def test_a_forecast_of_a_long_series_is_that_of_the_whole(fitted, monkeypatch):
-    monkeypatch.setattr("prodssm.data.long.CHUNK", 50)
+def test_a_forecast_of_a_long_series_is_that_of_the_whole(fitted):
     wanted = fitted.forecast(ps.Series(Y, time=TIME), steps=6)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ps.LongSeries.chunks, "__defaults__", (50,))
+        patch.setattr("prodssm.estimators.chunks.CHUNK", 50)
         found = fitted.forecast(LONG, steps=6)
     assert np.allclose(found.mean, wanted.mean, rtol=1e-9)
     assert np.allclose(found.cov, wanted.cov, rtol=1e-9)
@@ -85,3 +84,26 @@ def test_memory_does_not_grow_with_the_length_of_what_is_filtered():
         run = subprocess.run([sys.executable, script, "--steps", str(steps)], capture_output=True, text=True)
         peaks.append(json.loads(run.stdout)["peak"])
     assert peaks[1] < 1.1 * peaks[0]
+
+
+def test_columns_are_read_in_the_order_of_fit(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    table = pyarrow.table({"a": Y, "b": np.cos(0.1 * np.arange(120))})
+    parquet.write_table(table, tmp_path / "t.parquet")
+    with without_training():
+        model = linear_prodssm().fit(table)
+    long = ps.LongSeries.of_parquet(tmp_path / "t.parquet", columns=["b", "a"])
+    found = np.concatenate([part.log_evidence for part in model.filter_in_chunks(long, size=70)])
+    assert np.allclose(found, model.filter(table).log_evidence, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.float64
+def test_an_irregular_step_between_two_chunks_is_refused():
+    time = np.arange(120.0)
+    time[60:] += 5
+    with without_training():
+        model = linear_prodssm(residual=False).fit(ps.Series(Y, time=np.arange(120.0)))
+    with pytest.raises(ValueError, match="residual=True"):
+        list(model.filter_in_chunks(ps.LongSeries.of_arrays(Y, time=time), size=60))

@@ -26,6 +26,7 @@ import jax.random as jr  # noqa: E402
 import numpy as np  # noqa: E402
 
 import prodssm as ps  # noqa: E402
+from prodssm.data.batching import SeriesBatch  # noqa: E402
 from prodssm.training import loop  # noqa: E402
 
 if sys.argv[8:] == ["slow"]:
@@ -47,9 +48,16 @@ model = ps.StateSpaceModel(
     measurement_noise=np.full(2, 0.1),
     residual=True,
 )
-recipe = ps.Recipe(iterations=ITERATIONS, learning_rate=3e-3, batch=5, window=15)
-found, history = ps.train(model, series, recipe, key=jr.key(1), checkpoint=CHECKPOINT, progress=False)
+recipe = ps.Recipe(iterations=ITERATIONS, learning_rate=3e-3, batch=5, window=15, horizons=(1, 3))
+held_out = SeriesBatch.stack(series[:3]).in_free_run(5)
+settings = {"key": jr.key(1), "checkpoint": CHECKPOINT, "progress": False, "validation": held_out}
+found, history = ps.train(model, series[3:], recipe, **settings)
 if NUMBER == 0:
     learned = sum(float(np.abs(np.asarray(leaf, float)).sum()) for leaf in jax.tree.leaves(found))
-    answer = {"objective": history.objective, "learned": learned, "devices": jax.device_count()}
+    answer = {
+        "objective": history.objective,
+        "validation": history.validation,
+        "learned": learned,
+        "devices": jax.device_count(),
+    }
     sys.stdout.write(json.dumps(answer | {"stopped": str(history.stop_reason)}) + "\n")

@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -67,11 +68,20 @@ def alone(bits):
 
 
 def test_one_device_needs_no_mesh():
-    assert training_mesh(10) is None if jax.device_count() == 1 else training_mesh(10) is not None
+    assert training_mesh(10) is None
     with ps.use_mesh(Mesh(np.array(jax.devices()[:1]), "any")):
-        assert training_mesh(10) is None
+        assert training_mesh(10).devices.tolist() == jax.devices()[:1]  # where the user says so
     with pytest.raises(TypeError, match=r"must be a jax\.sharding\.Mesh, got list"), ps.use_mesh([0]):
         pass
+
+
+def test_a_mesh_of_one_device_trains_the_same_model(training_problem, standard_promotion):
+    recipe = replace(training_problem.recipe, iterations=25)
+    wanted, _ = training_problem.train(recipe)
+    with ps.use_mesh(Mesh(np.array(jax.devices()[:1]), "any")):
+        found, _ = training_problem.train(recipe)
+    leaves = zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True)
+    assert all(np.allclose(a, b, rtol=1e-4, atol=1e-5) for a, b in leaves)
 
 
 @pytest.mark.slow
@@ -82,7 +92,7 @@ def test_several_devices_train_the_model_of_one(processes, devices, bits):
     with Training(processes, devices, bits) as training:
         found = training.answer()
     assert found["devices"] == processes * devices
-    for name in ("objective", "learned"):
+    for name in ("objective", "validation", "learned"):
         assert np.allclose(found[name], alone(bits)[name], rtol=TOLERANCE[bits], atol=0.0)
 
 
