@@ -90,7 +90,7 @@ def share_of(members: Any, mesh: Mesh | None) -> tuple[Any, Array | None]:
 
 
 def local(tree: Any, mesh: Mesh | None) -> Any:
-    """What all devices hold alike as arrays of one device, so that the next call is no other program; without a mesh as it is."""
+    """What all devices hold alike as arrays of one, so that the next call is no other program; without a mesh as it is."""
     return tree if mesh is None else jax.tree.map(lambda leaf: jnp.asarray(np.asarray(leaf)), tree)
 
 
