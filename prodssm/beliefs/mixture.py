@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from prodssm._validation import require_finite, require_variances, values_of
 from prodssm.beliefs.channel import Channel
 from prodssm.beliefs.gaussian import Belief, Gaussian
 from prodssm.beliefs.linalg import fusion_barrier, symmetrise
@@ -47,11 +48,16 @@ class GaussianMixture(Belief):
 
     @classmethod
     def of(cls, weights: Any, means: Any, covs: Any, splits: int = 1) -> "GaussianMixture":
-        """A mixture of these components; its weights are made to sum to one."""
+        """A mixture of these components; its weights, zero or more, are made to sum to one."""
         weights, means, covs = (jnp.asarray(part, jnp.result_type(float)) for part in (weights, means, covs))
         if means.ndim != 2 or weights.shape != means.shape[:1] or covs.shape != (*means.shape, means.shape[-1]):
             shapes = f"{weights.shape}, {means.shape}, {covs.shape}"
             raise ValueError(f"weights, means and covs must have shapes (k,), (k, x) and (k, x, x), got {shapes}")
+        for name, part in (("means", means), ("covs", covs)):
+            require_finite(name, part)
+        require_variances("weights", weights)
+        if (shares := values_of(weights)) is not None and not shares.any():
+            raise ValueError("weights must have a positive sum, got zeros")
         return cls(safe_log(weights / weights.sum()), means, covs, splits)
 
     @classmethod

@@ -17,7 +17,7 @@ from prodssm.data.batching import SeriesBatch
 from prodssm.data.long import Pool
 from prodssm.data.series import Series, Values
 from prodssm.methods.base import Method, find_method
-from prodssm.models.state_space import StateSpaceModel
+from prodssm.models.state_space import StateSpaceModel, require_room
 from prodssm.training.checkpoints import describe_method, describe_model
 from prodssm.training.devices import share_of, total, training_mesh
 from prodssm.training.history import History
@@ -62,7 +62,8 @@ def train(
         >>> history.iterations
         [5]
     """
-    recipe = (recipe or Recipe()).filled(SERIES_RECIPE)
+    recipe, method = (recipe or Recipe()).filled(SERIES_RECIPE), find_method(method)
+    _require_possible(model, series, recipe, method)
     data = SeriesBatch.stack(series) if pool is None else pool.drawn(0)
     learned, fixed = eqx.partition(model, trainable(model))
     task = SeriesTask(
@@ -70,18 +71,25 @@ def train(
         data=data,
         validation=validation,
         prior_weight=np.asarray(recipe.prior_weight, data.record.y.dtype),
-        method=find_method(method),
+        method=method,
         recipe=recipe,
         pace=recipe.pace(data.record.y.dtype),
         stable=is_stable(model),
-        full_batch=pool is None
-        and data.is_full_batch(recipe.batch_size, recipe.window_length)
-        and not find_method(method).random,
+        full_batch=pool is None and data.is_full_batch(recipe.batch_size, recipe.window_length) and not method.random,
         devices=training_mesh(recipe.batch_size or len(series)),
     )
     renewed = None if pool is None else lambda task, done: replace(task, data=pool.drawn(done))
     best, history = maximise(task, learned, key=key, checkpoint=checkpoint, progress=progress, renewed=renewed)
     return task.model(best), history
+
+
+def _require_possible(model: StateSpaceModel, series: Sequence[Series], recipe: Recipe, method: Method) -> None:
+    """Raise before any work if the likelihood does not allow the data, or components, which a gradient keeps, exceed memory."""
+    for each in series:
+        model.likelihood.require_data(each.y)
+    longest = max(len(each) for each in series)
+    length = min(recipe.window_length or longest, longest)
+    require_room(method, model.x_size, length * (recipe.batch_size or len(series)), model.dtype.itemsize)
 
 
 def trainable(model: StateSpaceModel, *, initial: bool = True) -> Any:

@@ -226,6 +226,20 @@ def test_shapes_that_do_not_fit_are_refused():
         GaussianMixture.of([0.5, 0.5], [[1.0]], [[[1.0]]])
 
 
+@pytest.mark.parametrize(
+    ("weights", "mean", "said"),
+    [
+        ([1.0, -0.5], 0.0, "weights must not be negative, got -0.5"),
+        ([0.0, 0.0], 0.0, "weights must have a positive sum"),
+        ([1.0, np.inf], 0.0, "weights must be finite"),
+        ([0.5, 0.5], np.nan, "means must be finite"),
+    ],
+)
+def test_weights_and_means_that_are_none_are_refused(weights, mean, said):
+    with pytest.raises(ValueError, match=said):
+        GaussianMixture.of(weights, [[1.0], [mean]], np.ones((2, 1, 1)))
+
+
 def test_a_mixture_has_no_smoother():
     with pytest.raises(ValueError, match="smooth with one Gaussian"):
         mixture(0, 1).smooth(Channel([0.0], [[1.0]], [[1.0]]), None)

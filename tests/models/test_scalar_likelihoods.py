@@ -252,6 +252,19 @@ def test_a_filter_of_counts_follows_their_rate_over_a_gap():
 
 
 @pytest.mark.parametrize("likelihood", [ps.Poisson(), ps.Bernoulli(), ps.StudentT(4, [0.3])], ids=repr)
+def test_a_smoother_can_be_iterated_with_any_likelihood_and_its_paths_have_its_moments(likelihood):
+    y = array(np.random.default_rng(2).integers(0, 2, size=(15, 1)))
+    once, often = (ps.smooth_states(local_level(likelihood), y, iterations=most) for most in (1, 50))
+    assert often.convergence.converged
+    assert often.convergence.passes == 2  # the functions are affine: a second pass finds the same channels
+    assert close(often.mean, once.mean, scale=10)
+    assert close(often.cov, once.cov, scale=10)
+    paths = np.asarray(often.sample(4000, jr.key(0)), float)
+    assert (np.abs(paths.mean(axis=0) - often.mean) < 5 * often.std / 4000**0.5).all()
+    assert (np.abs(paths.var(axis=0) / often.cov[:, :, 0] - 1) < 5 * (2 / 4000) ** 0.5).all()
+
+
+@pytest.mark.parametrize("likelihood", [ps.Poisson(), ps.Bernoulli(), ps.StudentT(4, [0.3])], ids=repr)
 def test_the_evidence_of_a_filter_has_finite_gradients_from_a_certain_start(likelihood):
     y = array([[1.0], [0.0], [np.nan], [1.0]])
 
@@ -277,6 +290,15 @@ def test_data_outside_the_support_are_refused(likelihood, y, said):
     likelihood.require_data(np.array([[np.nan], [1.0]]))
     with pytest.raises(ValueError, match="in sales at row"):
         likelihood.require_data(np.asarray(y), ["sales"])
+    model, series = local_level(likelihood), ps.Series(array(y))
+    for ask in (
+        lambda: ps.filter_states(model, series),
+        lambda: ps.smooth_states(model, series),
+        lambda: ps.forecast(model, series, 2),
+        lambda: ps.train(model, [series], key=jr.key(0)),
+    ):
+        with pytest.raises(ValueError, match=said):
+            ask()
 
 
 def test_starts_are_the_mean_count_and_the_mean_rate_of_events():
