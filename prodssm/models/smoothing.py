@@ -65,7 +65,8 @@ def smooth_states(
 
     With more than one iteration this is iterated posterior linearisation: every pass finds its channels around the smoothed
     marginals of the last one, until the means move by at most 1e-6 standard deviations (3e-4 in single precision).
-    `log_evidence` stays that of the filter. There is no reverse-mode gradient through the iteration.
+    `log_evidence` stays that of the filter. There is no reverse-mode gradient through the iteration. With `Linearised` passes
+    may go back and forth for ever, because the slope of a ReLU network jumps: `.convergence` says so.
 
     Args:
         model: The model; its weights are local or point for more than one iteration.

@@ -95,6 +95,23 @@ def test_every_method_can_be_iterated(kinks, how):
     found = ps.smooth_states(model, series.window(0, 40), how, iterations=300, damping=0.5)
     assert np.isfinite(found.mean).all()
     assert found.convergence.passes > 2
+    # The slope of a ReLU network at one point jumps, so that passes of the extended smoother go back and forth.
+    assert found.convergence.converged == (how != "linearised")
+
+
+@pytest.mark.slow
+@pytest.mark.float64
+@pytest.mark.parametrize("how", ["moments", "linearised", "unscented", "cubature", ps.Sampled(200, jr.key(0))])
+def test_every_method_converges_on_a_smooth_network(how):
+    model = ps.StateSpaceModel(
+        initial=ps.Gaussian([0.0], [[1.0]]),
+        transition=ps.Network.mlp((1, 8, 1), "erf", key=jr.key(0)),
+        process_noise=[0.1],
+        measurement_noise=[0.3],
+    )
+    found = ps.smooth_states(model, 2 * np.sin(np.arange(40.0))[:, None], how, iterations=200)
+    assert found.convergence.converged
+    assert found.convergence.passes > 2
 
 
 @pytest.mark.slow

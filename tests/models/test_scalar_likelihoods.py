@@ -251,6 +251,7 @@ def test_a_filter_of_counts_follows_their_rate_over_a_gap():
     assert states.shape == drawn.shape
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("likelihood", [ps.Poisson(), ps.Bernoulli(), ps.StudentT(4, [0.3])], ids=repr)
 def test_a_smoother_can_be_iterated_with_any_likelihood_and_its_paths_have_its_moments(likelihood):
     y = array(np.random.default_rng(2).integers(0, 2, size=(15, 1)))
