@@ -108,3 +108,19 @@ def double_well(noise=1e-4):
         weights="point",
         residual=True,
     )
+
+
+def two_particles():
+    """Two such particles that do not see each other: four states, four places; both positions are measured."""
+    one = double_well().transition
+    weights = [np.kron(np.eye(2), np.asarray(layer.weight)) for layer in one.linears]
+    biases = [np.tile(np.asarray(layer.bias), 2) for layer in one.linears]
+    return ps.StateSpaceModel(
+        initial=ps.Gaussian(jnp.array([0.05, 0.0, -0.1, 0.0]), 0.01 * jnp.eye(4)),
+        transition=ps.Network.from_arrays(weights, biases, activation="erf"),
+        emission=ps.Network.from_arrays([[[1.0, 0, 0, 0], [0, 0, 1.0, 0]]], [[0.0, 0.0]]),
+        process_noise=[1e-4] * 4,
+        measurement_noise=[0.01, 0.01],
+        weights="point",
+        residual=True,
+    )

@@ -46,6 +46,20 @@ def test_the_filter_keeps_the_components_in_the_units_of_the_data(model):
     assert found.outputs.mean.shape == data.shape
 
 
+@pytest.mark.slow
+def test_a_stream_is_the_filter_and_its_next_observation_is_the_forecast(model):
+    data = 50 + 7 * wave()
+    found, (state, now) = model.filter(data), model.step(model.start(), data[0])
+    for n in range(1, len(data)):
+        state, now = model.step(state, data[n])
+        assert close(now.state_mean, found.mean[n])
+        assert close(now.state_cov, found.cov[n])
+    ahead = model.forecast(data, 1)
+    assert close(now.mean, ahead.mean[0], scale=10)
+    for end, wanted in zip(now.interval(0.9), ahead.interval(0.9), strict=True):
+        assert close(end, wanted[0], scale=10)
+
+
 def test_point_weights_are_decomposed(ahead):
     parts = ahead.decompose()
     assert (parts.epistemic == 0).all()
