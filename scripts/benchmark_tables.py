@@ -217,7 +217,7 @@ def import_time() -> str:
 
 
 def mixture() -> str:
-    """Times by components and splits, errors beside particles, orders."""
+    """Times by components and splits, errors beside particles, orders, gradients over a long record."""
     rows = load("mixture")
     times = ["states", "what", "components", "splits", "us_per_step", "to_one_gaussian", "compile_seconds"]
     steps = [name for name in next(row for row in rows if row.get("table") == "order") if name.startswith("step_")]
@@ -230,6 +230,7 @@ def mixture() -> str:
             claims(rows, "what", "weights", "noise"),
             chosen(rows, "networks", ["noise", "seed", *steps, "largest_ratio"]),
             chosen(rows, "order", ["weights", "order", *steps, "time_1_state", "time_4_states"]),
+            chosen(rows, "gradient", ["states", "steps", "dtype", "us_per_step", "MiB", "finite"]),
         ]
     )
 

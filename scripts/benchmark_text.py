@@ -82,9 +82,9 @@ multiples of one Gaussian with its default order. Then the kink with a trained 1
 time steps or a forecast of 20, and the error, a Cramér distance from the filter on a grid of 600 states, which in one dimension
 is exact up to its resolution. That of n samples is about the root of .564 / n. Particles sample the outputs of layers. The
 claim compares with as many particles as take the same time, between the measured numbers. Forecasts with networks of several
-seeds: the distance of eight components, and its largest ratio to that of one Gaussian. At last the order of the covariance of
+seeds: the distance of eight components, and its largest ratio to that of one Gaussian. The order of the covariance of
 hidden units: the distance of a forecast (r = 0.08), and the time as a multiple of that of order {default_order}, the default of
-mixtures.
+mixtures. At last the gradient of the evidence of 10,000 steps in all that is learned, with eight components.
 
 {mixture}
 
