@@ -4,6 +4,7 @@ python scripts/kills.py --count 200      prints one line for every ten
 """
 
 import argparse
+import signal
 import subprocess
 import sys
 import tempfile
@@ -28,11 +29,9 @@ def killed_after(seconds: float, checkpoint: Path) -> bool:
     process = subprocess.Popen([sys.executable, SCRIPT, checkpoint])
     try:
         process.wait(timeout=seconds)
-        return False
     except subprocess.TimeoutExpired:
         process.kill()
-        process.wait()
-        return True
+    return process.wait() == -signal.SIGKILL
 
 
 def main() -> int:

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import re
 import signal
 import time
 from pathlib import Path
@@ -117,6 +118,16 @@ def test_progress_is_logged_with_the_time_left(caplog, monkeypatch):
         progress.leave_out(1)
     assert "work: 2 of 4 piece, 00:00 left, half" in caplog.text
     assert "work: 2 of 3 piece in" in caplog.text
+
+
+def test_fits_backtests_and_chunked_passes_log_the_time_left(caplog, monkeypatch):
+    monkeypatch.setattr("prodssm._progress.SECONDS", 0.0)
+    with caplog.at_level(logging.INFO, "prodssm"):
+        fitted = model(1).fit(Y)
+        ps.evaluation.backtest(fitted, Y, horizon=5, start=50)
+        list(fitted.filter_in_chunks(ps.LongSeries.of_arrays(Y), 30))
+    for what in ("training", "backtest", "filter"):
+        assert re.search(rf"{what}: \d+ of \d+ \w+, \d\d:\d\d left", caplog.text)
 
 
 def test_training_counts_on_a_shared_progress():
