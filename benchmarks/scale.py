@@ -133,12 +133,20 @@ def estimator(iterations: int) -> Any:
     )
 
 
+def fitted_elsewhere(path: Path, outputs: int) -> Any:
+    """A fitted model of so many outputs; the fit needs more memory than the passes, and would hide what they need."""
+    import prodssm as ps
+
+    answer(started("--fit", path, outputs, cores=CORES))
+    return ps.load(path)
+
+
 def chunked(steps: int, outputs: int, *, learn: bool = False, parquet: bool = False) -> dict[str, Any]:
     """Seconds of a filter and of a forecast of a series on disk, and peak memory; with `learn`, of a fit to it as well."""
     with tempfile.TemporaryDirectory() as folder:
         long = long_series(Path(folder), steps, outputs, parquet)
         begin = time.monotonic()
-        model = estimator(50).fit(long) if learn else estimator(1).fit(long.part(0, 200))
+        model = estimator(50).fit(long) if learn else fitted_elsewhere(Path(folder) / "m.safetensors", outputs)
         fitted = time.monotonic()
         score = sum(float(part.log_evidence.sum(dtype=float)) for part in model.filter_in_chunks(long, CHUNK))
         filtered = time.monotonic()
@@ -332,6 +340,9 @@ def in_child(options: argparse.Namespace) -> Any:
         import jax
 
         jax.distributed.initialize(options.address, options.process[1], options.process[0])
+    if options.fit:
+        estimator(1).fit(waves(0, 200, int(options.fit[1]))).save(options.fit[0])
+        return None
     if options.iteration:
         return seconds_of_iteration(*options.iteration)
     if options.chunked:
@@ -350,13 +361,14 @@ def main() -> int:
     child.add_argument(
         "--chunked", type=int, nargs=2, metavar=("STEPS", "OUTPUTS"), help="seconds and memory of chunked passes"
     )
+    child.add_argument("--fit", nargs=2, metavar=("FILE", "OUTPUTS"), help="write a fitted model")
     child.add_argument("--source", choices=("arrays", "parquet"), help="of chunked passes, with a fit")
     child.add_argument("--error", action="store_true", help="relative error of chunked passes to one pass")
     child.add_argument("--process", type=int, nargs=2, metavar=("NUMBER", "COUNT"), help="as one of several")
     child.add_argument("--address", help="of the first of them")
     child.add_argument("--cores", type=int, nargs="+", help="that it runs on")
     options = words.parse_args()
-    if options.iteration or options.chunked or options.error:
+    if options.iteration or options.chunked or options.error or options.fit:
         print(json.dumps(in_child(options)))
         return 0
     out = Printer(options)
