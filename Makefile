@@ -88,6 +88,7 @@ bench: .venv/bench
 	done
 	$(BIN)/python benchmarks/compile.py --save benchmarks/results/compile.jsonl
 	$(BIN)/python benchmarks/import_time.py --save benchmarks/results/import_time.jsonl
+	$(BIN)/python benchmarks/scale.py --save benchmarks/results/scale.jsonl
 	$(BIN)/python benchmarks/automatic.py --all-cores
 	$(BIN)/python scripts/benchmark_tables.py
 

@@ -1,6 +1,7 @@
-"""Write docs/benchmarks.md from the saved results of the benchmarks."""
+"""Write docs/benchmarks.md, and the tables of docs/scale.md, from the saved results of the benchmarks."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -235,6 +236,32 @@ def mixture() -> str:
     )
 
 
+def scale() -> str:
+    """Measured growth; the model that is fitted to it, and what it says of many machines; memory of chunked passes."""
+    rows = load("scale")
+    model = next(row for row in rows if row.get("table") == "model")
+    step, work = (short(1e6 * model[name]) for name in ("seconds_per_step", "seconds_per_step_and_series"))
+    exchange = short(1e3 * model["seconds_per_exchange"])
+    head = f"{rows[0]['all_cores']} cores, JAX {rows[0]['jax']}."
+    constants = (
+        f"The model, fitted to the measurements: s = {step} µs, w = {work} µs, e = {exchange} ms; of one machine it "
+        f"misses none of them by more than {model['largest_error']:.0%}. **What follows is that model, not measured.**"
+    )
+    growth = ["what", "against", "first", "last", "exponent"]
+    steps = ["machines", "devices", "series", "length", "seconds"]
+    return "\n\n".join(
+        [
+            f"Measured: {head}",
+            chosen(rows, "growth", growth),
+            chosen(rows, "iteration", steps),
+            constants,
+            chosen(rows, "machines", ["series", "length", "machines", "seconds", "times_faster"]),
+            "Measured: the chunked filter and forecast of a series on disk.",
+            chosen(rows, "chunks", ["steps", "outputs", "filter_seconds", "forecast_seconds", "MiB"]),
+        ]
+    )
+
+
 SECTIONS = {
     "one_step": one_step,
     "covariance_order": covariance_order,
@@ -262,9 +289,13 @@ FIGURES = {
 
 
 def main() -> None:
-    """Fill the page."""
+    """Fill the pages."""
     page = TEXT.format(default_order=DEFAULT_ORDER_MIXTURE, **{name: section(name) for name in SECTIONS})
     (ROOT / "docs" / "benchmarks.md").write_text(page)
+    if (RESULTS / "scale.jsonl").exists():
+        place = ROOT / "docs" / "scale.md"
+        filled = f"<!-- scale -->\n{scale()}\n<!-- end -->"
+        place.write_text(re.sub(r"<!-- scale -->.*<!-- end -->", lambda _: filled, place.read_text(), flags=re.S))
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ python scripts/kills.py --count 200      prints one line for every ten
 """
 
 import argparse
+import signal
 import subprocess
 import sys
 import tempfile
@@ -28,37 +29,39 @@ def killed_after(seconds: float, checkpoint: Path) -> bool:
     process = subprocess.Popen([sys.executable, SCRIPT, checkpoint])
     try:
         process.wait(timeout=seconds)
-        return False
     except subprocess.TimeoutExpired:
         process.kill()
-        process.wait()
-        return True
+    return process.wait() == -signal.SIGKILL
 
 
 def main() -> int:
-    """Return 1 if any resumed run differs, or none was killed in training."""
+    """Return 1 if any resumed run differs or leaves a lock behind, or none was killed in training."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--count", type=int, default=5)
+    parser.add_argument("--count", type=int, default=5, help="kills; runs that end before their moment do not count")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
-    rng, different, in_training = np.random.default_rng(options.seed), 0, 0
+    rng, kills, different, in_training = np.random.default_rng(options.seed), 0, 0, 0
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
         wanted, _ = trained(place / "first.safetensors", place / "first.npz")
         _, seconds = trained(place / "second.safetensors", place / "second.npz")  # with a warm cache of programs
-        for n in range(options.count):
+        for n in range(3 * options.count):
             checkpoint = place / f"{n}.safetensors"
-            killed = killed_after(rng.uniform(0.3, 1.0) * seconds, checkpoint)
-            in_training += killed and checkpoint.exists()
+            if not killed_after(rng.uniform(0.3, 1.0) * seconds, checkpoint):
+                continue
+            kills += 1
+            in_training += checkpoint.exists()
             found, _ = trained(checkpoint, place / f"{n}.npz")
             different += any(not np.array_equal(found[name], wanted[name]) for name in wanted)
-            left = [path.name for path in place.glob(".*")]
-            if (n + 1) % 10 == 0 or n + 1 == options.count:
-                print(
-                    f"{n + 1} kills, {in_training} of them after the first checkpoint; {different} differ; left: {left}",
-                    flush=True,
-                )
-    return int(different > 0 or not in_training)
+            if kills % 10 == 0 or kills == options.count:
+                print(f"{kills} kills, {in_training} of them after the first checkpoint; {different} differ", flush=True)
+            if kills == options.count:
+                break
+        locks, drafts = (len(list(place.glob(pattern))) for pattern in ("*.lock", ".*"))
+    good = kills == options.count and not different and not locks and in_training > 0
+    print(f"{kills} killed and resumed runs {'equal' if good else 'do NOT all equal'} the undisturbed one")
+    print(f"left behind: {locks} locks, {drafts} drafts of checkpoints that were being written")
+    return int(not good)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import re
 import signal
 import time
 from pathlib import Path
@@ -21,8 +22,10 @@ SMALL = {"latent_dim": 2, "hidden": (), "emission": "linear", "residual": True, 
 
 
 def square(x, place=None):
-    """The square; the first worker that finds no file in this place leaves one and dies."""
+    """The square, noted beside this place; the first worker that finds no file in this place leaves one and dies."""
     if place is not None:
+        with Path(f"{place}.calls").open("a") as file:
+            file.write(f"{x}\n")
         try:
             Path(place).touch(exist_ok=False)
         except FileExistsError:
@@ -53,8 +56,10 @@ def test_threads_answer_alike():
 @pytest.mark.slow
 def test_a_lost_worker_costs_the_jobs_under_way_only(tmp_path):
     with joblib.parallel_config("loky", n_jobs=2):
-        found = dict(run_jobs(square, [(n, tmp_path / "died") for n in range(6)]))
-    assert found == {n: n * n for n in range(6)}
+        found = dict(run_jobs(square, [(n, tmp_path / "died") for n in range(40)]))
+    assert found == {n: n * n for n in range(40)}
+    calls = (tmp_path / "died.calls").read_text().splitlines()
+    assert len(calls) <= 40 + 2 * 2  # those of both workers, and those that waited for them
 
 
 @pytest.mark.slow
@@ -75,30 +80,34 @@ def test_members_and_refits_in_other_processes_are_those_of_this_one():
 @pytest.mark.slow
 @pytest.mark.float64
 @pytest.mark.filterwarnings("ignore")  # of the cluster, about its worker that is killed
-def test_a_dask_cluster_that_loses_a_worker_answers_alike():
+def test_a_dask_cluster_that_loses_a_worker_answers_alike(monkeypatch):
     distributed = pytest.importorskip("distributed")
     alone = model(4).fit(Y)
     backtest = ps.evaluation.backtest(model(1), Y, horizon=5, start=45, refit=True)
+    killed = []
     with (
         distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster,
         distributed.Client(cluster),
         joblib.parallel_config("dask"),
     ):
-        assert same_forecasts(model(4).fit(Y), alone)
-        killed = []
 
         class Killing(Progress):
+            """Kills a worker when the first answer of a piece of work has come."""
+
             def update(self, count=1, note=""):
-                if not killed:
-                    killed.append(cluster.workers[0].pid)
-                    os.kill(killed[0], signal.SIGKILL)
+                if self.what not in killed:
+                    killed.append(self.what)
+                    os.kill(next(iter(cluster.workers.values())).pid, signal.SIGKILL)
                 super().update(count, note)
 
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("prodssm.evaluation.backtesting.Progress", Killing)
-            again = ps.evaluation.backtest(model(1), Y, horizon=5, start=45, refit=True)
-    assert killed
-    assert np.allclose(again.mean, backtest.mean, rtol=1e-9)
+        monkeypatch.setattr("prodssm.estimators.fitting.Progress", Killing)
+        monkeypatch.setattr("prodssm.evaluation.backtesting.Progress", Killing)
+        again = model(4).fit(Y)
+        distributed.get_client().wait_for_workers(2)  # the cluster starts another one
+        later = ps.evaluation.backtest(model(1), Y, horizon=5, start=45, refit=True)
+    assert killed == ["members", "backtest"]
+    assert same_forecasts(again, alone)
+    assert np.allclose(later.mean, backtest.mean, rtol=1e-9)
 
 
 def test_progress_is_logged_with_the_time_left(caplog, monkeypatch):
@@ -109,6 +118,16 @@ def test_progress_is_logged_with_the_time_left(caplog, monkeypatch):
         progress.leave_out(1)
     assert "work: 2 of 4 piece, 00:00 left, half" in caplog.text
     assert "work: 2 of 3 piece in" in caplog.text
+
+
+def test_fits_backtests_and_chunked_passes_log_the_time_left(caplog, monkeypatch):
+    monkeypatch.setattr("prodssm._progress.SECONDS", 0.0)
+    with caplog.at_level(logging.INFO, "prodssm"):
+        fitted = model(1).fit(Y)
+        ps.evaluation.backtest(fitted, Y, horizon=5, start=50)
+        list(fitted.filter_in_chunks(ps.LongSeries.of_arrays(Y), 30))
+    for what in ("training", "backtest", "filter"):
+        assert re.search(rf"{what}: \d+ of \d+ \w+, \d\d:\d\d left", caplog.text)
 
 
 def test_training_counts_on_a_shared_progress():

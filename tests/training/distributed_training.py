@@ -34,7 +34,7 @@ if sys.argv[8:] == ["slow"]:
 
     def waiting(*args):
         found = original(*args)
-        time.sleep(0.5)
+        time.sleep(2.0)
         return found
 
     loop._run_chunk = waiting

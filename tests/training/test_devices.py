@@ -16,6 +16,7 @@ import pytest
 from jax.sharding import Mesh
 
 import prodssm as ps
+from prodssm._storage import read
 from prodssm.training.devices import training_mesh
 
 SCRIPT = str(Path(__file__).with_name("distributed_training.py"))
@@ -49,15 +50,18 @@ class Training:
             each.kill()
             each.communicate()
 
-    def answer(self):
-        deadline = time.monotonic() + LIMIT
+    def answer(self, limit=LIMIT):
+        deadline = time.monotonic() + limit
         found = [each.communicate(timeout=deadline - time.monotonic()) for each in self.running]
         assert all(each.returncode == 0 for each in self.running), found
         return json.loads(found[0][0].splitlines()[-1])
 
-    def send(self, number):
-        for each in self.running:
-            each.send_signal(number)
+    def wait_for(self, path):
+        deadline = time.monotonic() + LIMIT
+        while not path.exists() and time.monotonic() < deadline:
+            assert all(each.poll() is None for each in self.running), "ended before its first checkpoint"
+            time.sleep(0.02)
+        assert path.exists()
 
 
 @cache
@@ -98,18 +102,33 @@ def test_several_devices_train_the_model_of_one(processes, devices, bits):
 
 @pytest.mark.slow
 @pytest.mark.float64
-@pytest.mark.parametrize("processes", [(2, 1), (1, 2)])
-def test_killed_processes_are_resumed_by_another_number_of_them(tmp_path, processes):
+@pytest.mark.parametrize(("processes", "bits"), [((2, 1), 64), ((1, 2), 64), ((2, 1), 32)])
+def test_killed_processes_are_resumed_by_another_number_of_them(tmp_path, processes, bits):
     path = tmp_path / "run.safetensors"
-    with Training(processes[0], 2, checkpoint=str(path), slow=True) as training:
-        deadline = time.monotonic() + LIMIT
-        while not path.exists() and time.monotonic() < deadline:
-            time.sleep(0.02)
-        training.send(signal.SIGKILL)
-    assert path.exists()
-    with Training(processes[1], 2, checkpoint=str(path)) as training:
+    with Training(processes[0], 2, bits, checkpoint=str(path), slow=True) as training:
+        training.wait_for(path)
+        for each in training.running:
+            each.send_signal(signal.SIGKILL)
+        assert [each.wait() for each in training.running] == [-signal.SIGKILL] * processes[0]
+    assert read(path).config["iterations"] == [25]
+    with Training(processes[1], 2, bits, checkpoint=str(path)) as training:
         found = training.answer()
-    assert np.allclose(found["objective"], alone(64)["objective"], rtol=TOLERANCE[64], atol=0.0)
+    for name in ("objective", "validation", "learned"):
+        assert np.allclose(found[name], alone(bits)[name], rtol=TOLERANCE[bits], atol=0.0)
+
+
+@pytest.mark.slow
+@pytest.mark.float64
+def test_a_training_that_hangs_is_killed_at_its_time_limit(tmp_path):
+    path = tmp_path / "run.safetensors"
+    with Training(2, 1, iterations=100_000, checkpoint=str(path)) as training:
+        training.wait_for(path)
+        training.running[1].send_signal(signal.SIGSTOP)  # the other one waits for it in a collective
+        begin = time.monotonic()
+        with pytest.raises(subprocess.TimeoutExpired):
+            training.answer(limit=5)
+    assert time.monotonic() - begin < 20
+    assert [each.returncode for each in training.running] == [-signal.SIGKILL] * 2
 
 
 @pytest.mark.slow
@@ -117,9 +136,7 @@ def test_killed_processes_are_resumed_by_another_number_of_them(tmp_path, proces
 def test_a_signal_to_one_process_stops_all_together(tmp_path):
     path = tmp_path / "run.safetensors"
     with Training(2, 1, iterations=5000, checkpoint=str(path)) as training:
-        deadline = time.monotonic() + LIMIT
-        while not path.exists() and time.monotonic() < deadline:
-            time.sleep(0.02)
+        training.wait_for(path)
         training.running[1].send_signal(signal.SIGTERM)
         found = training.answer()
     assert "interrupted" in found["stopped"].lower()

@@ -68,5 +68,4 @@ def test_a_folder_that_is_not_there_is_said_before_training(training_problem, tm
 def test_killed_runs_resume_to_the_same_bits():
     found = subprocess.run([sys.executable, KILLS, "--count", "5"], capture_output=True, text=True, timeout=900)
     assert found.returncode == 0, found.stdout + found.stderr
-    assert "5 kills" in found.stdout
-    assert "0 differ" in found.stdout
+    assert "5 killed and resumed runs equal the undisturbed one" in found.stdout
