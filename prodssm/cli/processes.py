@@ -49,7 +49,9 @@ def joined(distributed: bool) -> bool:
 
 def _end_with_launcher() -> None:
     """Wait until the launcher is gone, whose end of a pipe is then closed, and end like it."""
-    sys.stdin.buffer.read()
+    # Not by way of sys.stdin: its lock, held by a daemon thread, would abort the interpreter as it shuts down.
+    while os.read(0, 1):
+        pass
     os.kill(os.getpid(), signal.SIGTERM)
 
 
