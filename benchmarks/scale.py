@@ -6,6 +6,7 @@ process of its own: they show the overhead of sharing, not a speed-up.
 python benchmarks/scale.py              minutes
 python benchmarks/scale.py --quick
 python benchmarks/scale.py --steps 100000000    the chunked filter alone, with its peak memory
+python benchmarks/scale.py --rows 5000000       the command line on a CSV file of so many rows: fit, forecast, filter
 """
 
 import argparse
@@ -101,6 +102,30 @@ def chunked(steps: int) -> dict[str, float]:
     return {"seconds": spent, "peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, "score": total / steps}
 
 
+def commands(rows: int) -> list[dict[str, Any]]:
+    """Seconds of clock and processor, and peak memory in MiB, of each command on a CSV file that is written first."""
+    import pyarrow
+    from pyarrow import csv
+
+    found, t = [], np.arange(rows)
+    level = np.sin(0.05 * t) + 0.3 * np.sin(0.02 * t) + 0.1 * np.random.default_rng(0).normal(size=rows)
+    when = np.datetime64("2010-01-01T00:00:00", "s") + 10 * t.astype("timedelta64[s]")
+    with tempfile.TemporaryDirectory() as folder:
+        csv.write_csv(pyarrow.table({"when": when, "level": level, "pump": np.sin(0.02 * t)}), Path(folder) / "rows.csv")
+        csv.write_csv(pyarrow.table({"pump": np.zeros(100)}), Path(folder) / "u.csv")
+        roles = ["--output", "level", "--control", "pump"]
+        for words in (
+            ["fit", "rows.csv", *roles, "--iterations", "50", "--model", "m.safetensors"],
+            ["forecast", "m.safetensors", "rows.csv", "--steps", "100", "--controls", "u.csv", "--out", "ahead.csv"],
+            ["filter", "m.safetensors", "rows.csv", "--out", "states.parquet"],
+        ):
+            begin, command = time.monotonic(), [sys.executable, "-c", "from prodssm.cli import main; main()", *words, "--quiet"]
+            _, status, used = os.wait4(subprocess.Popen(command, cwd=folder).pid, 0)
+            spent = {"s": time.monotonic() - begin, "cpu": used.ru_utime + used.ru_stime, "peak": used.ru_maxrss / 1024}
+            found.append({"what": words[0], "size": rows, "code": os.waitstatus_to_exitcode(status)} | spent)
+    return found
+
+
 def elsewhere(*words: str, devices: int = 1) -> Any:
     """What this script prints in a process of its own with so many devices."""
     flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={devices}"
@@ -188,6 +213,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--save", type=Path, help="a .jsonl file")
     parser.add_argument("--steps", type=int, help="only the chunked filter, of so many steps")
+    parser.add_argument("--rows", type=int, help="only the command line, on a file of so many rows")
     parser.add_argument("--iteration", type=int, nargs=2, metavar=("SERIES", "LENGTH"), help="only an iteration")
     parser.add_argument("--process", type=int, nargs=2, metavar=("NUMBER", "COUNT"), help="as one of several processes")
     parser.add_argument("--address", help="of the first of them")
@@ -202,7 +228,7 @@ def main() -> None:
     if options.iteration:
         print(json.dumps({"seconds": seconds_of_iteration(*options.iteration)}))
         return
-    found = rows(options.quick)
+    found = commands(options.rows) if options.rows else rows(options.quick)
     for row in found:
         print(", ".join(f"{key} {value:.4g}" if isinstance(value, float) else f"{value}" for key, value in row.items()))
     if options.save is not None:
