@@ -4,6 +4,7 @@
     python benchmarks/scale.py --quick
     python benchmarks/scale.py --long 100000000     the chunked filter and forecast, against 10^6 steps and against one pass
     python benchmarks/scale.py --learn 10000000     fit, filter and forecast of three outputs on disk within 2 GiB
+    python benchmarks/scale.py --rows 5000000       the command line on a CSV file of so many rows: fit, forecast, filter
 
 cost = a size^p is fitted to each curve, and p is printed. The curves are of one core. Devices are virtual ones that share all
 cores; of several processes each has a core of its own, as far as there are cores. To these measurements a model is fitted,
@@ -325,6 +326,32 @@ def check_learning(out: Printer, steps: int) -> bool:
     return told(out, claims)
 
 
+def check_commands(out: Printer, rows: int) -> bool:
+    """Time and peak memory of each command on a CSV file, which is written first; whether all of them succeed."""
+    import pyarrow
+    from pyarrow import csv
+
+    good, t = True, np.arange(rows)
+    level = np.sin(0.05 * t) + 0.3 * np.sin(0.02 * t) + 0.1 * np.random.default_rng(0).normal(size=rows)
+    when = np.datetime64("2010-01-01T00:00:00", "s") + 10 * t.astype("timedelta64[s]")
+    with tempfile.TemporaryDirectory() as folder:
+        csv.write_csv(pyarrow.table({"when": when, "level": level, "pump": np.sin(0.02 * t)}), Path(folder) / "rows.csv")
+        csv.write_csv(pyarrow.table({"pump": np.zeros(100)}), Path(folder) / "u.csv")
+        roles = ["--output", "level", "--control", "pump"]
+        for words in (
+            ["fit", "rows.csv", *roles, "--iterations", "50", "--model", "m.safetensors"],
+            ["forecast", "m.safetensors", "rows.csv", "--steps", "100", "--controls", "u.csv", "--out", "ahead.csv"],
+            ["filter", "m.safetensors", "rows.csv", "--out", "states.parquet"],
+        ):
+            begin, command = time.monotonic(), [sys.executable, "-c", "from prodssm.cli import main; main()", *words, "--quiet"]
+            _, status, used = os.wait4(subprocess.Popen(command, cwd=folder).pid, 0)
+            code = os.waitstatus_to_exitcode(status)
+            spent = {"s": time.monotonic() - begin, "cpu_s": used.ru_utime + used.ru_stime, "MiB": used.ru_maxrss / 1024}
+            out.row(table="commands", command=words[0], rows=rows, code=code, **spent)
+            good &= code == 0
+    return good
+
+
 def told(out: Printer, claims: list[dict[str, Any]]) -> bool:
     """Whether all of these claims hold, which are printed."""
     for claim in claims:
@@ -356,6 +383,7 @@ def main() -> int:
     words.formatter_class = argparse.RawDescriptionHelpFormatter
     words.add_argument("--long", type=int, metavar="STEPS", help="only check the chunked filter and forecast of so many steps")
     words.add_argument("--learn", type=int, metavar="STEPS", help="only check the memory of a fit to three outputs on disk")
+    words.add_argument("--rows", type=int, help="only the command line on a file of so many rows")
     child = words.add_argument_group("processes that this script starts")
     child.add_argument("--iteration", type=int, nargs=2, metavar=("SERIES", "LENGTH"), help="seconds of an iteration")
     child.add_argument(
@@ -372,6 +400,8 @@ def main() -> int:
         print(json.dumps(in_child(options)))
         return 0
     out = Printer(options)
+    if options.rows:
+        return int(not check_commands(out, options.rows))
     if options.long or options.learn:
         long = options.long is None or check_long(out, options.long)
         return int(not (long & (options.learn is None or check_learning(out, options.learn))))

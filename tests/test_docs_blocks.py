@@ -54,8 +54,8 @@ def test_both_filters_of_the_comparison_print_the_same_state(capsys):
     assert printed[0] == pytest.approx(printed[1], rel=1e-5)
 
 
-def test_only_the_comparison_shows_libraries_that_may_be_missing():
-    assert {page.stem for page in PAGES for block in blocks(page) if block.needs} <= {"comparison"}
+def test_only_two_pages_show_libraries_that_may_be_missing():
+    assert {page.stem for page in PAGES for block in blocks(page) if block.needs} <= {"comparison", "adapters"}
 
 
 @pytest.mark.parametrize("block", numbered(PAGES, "console"))

@@ -26,6 +26,7 @@ plt.switch_backend("agg")
 
 MODULES = sorted(found.name for found in pkgutil.walk_packages(ps.__path__, "prodssm."))
 LOADERS = [name for name in MODULES if name.startswith("prodssm.datasets.") and hasattr(importlib.import_module(name), "load")]
+NEEDS = {"prodssm.adapters.darts": "darts"}  # libraries that the tests do without
 KEPT = ("jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs", "jax_persistent_cache_min_entry_size_bytes")
 
 
@@ -91,6 +92,8 @@ def failures(tests):
 
 @pytest.mark.parametrize("name", MODULES)
 def test_examples_of(name):
+    if name in NEEDS:
+        pytest.importorskip(NEEDS[name])
     assert not failures(test for test in examples_in(name) if test.name not in [f"{loader}.load" for loader in LOADERS])
 
 

@@ -1,15 +1,23 @@
-"""Every public name has an example in its docstring; tests/test_doctests.py runs them."""
+"""Every public name is in the API reference and has an example in its docstring; tests/test_doctests.py runs them."""
 
 import ast
 import doctest
 import inspect
+import pkgutil
+import re
 
 import pytest
+from pages import DOCS
 
 import prodssm as ps
-from prodssm.estimators.results import Prediction
+from prodssm.estimators.residuals import Residuals
+from prodssm.estimators.results import Panel, Prediction, StreamStep
+from prodssm.evaluation import Backtest
+from prodssm.models.filtering import Beliefs, Outputs
 
-CLASSES = (ps.ProDSSM, ps.DeepStochasticRegressor, Prediction, ps.Series, ps.Recipe)
+MODELS = (ps.ProDSSM, ps.DeepStochasticRegressor)
+RESULTS = (Prediction, Panel, Beliefs, Outputs, StreamStep, Residuals, Backtest)
+CLASSES = (*MODELS, *RESULTS, ps.Series, ps.Recipe)
 
 
 def names_of(module, prefix=""):
@@ -24,6 +32,16 @@ def names_of(module, prefix=""):
             yield from names_of(value, f"{prefix}{name}.")
         elif callable(value):
             yield f"{prefix}{name}", value
+
+
+def reference():
+    """Names of the API reference with their objects; a module stands for itself and for the functions that it defines."""
+    pages = "\n".join(page.read_text(encoding="utf-8") for page in sorted((DOCS / "api").glob("*.md")))
+    for name in re.findall(r"^::: (\S+)$", pages, flags=re.M):
+        value = pkgutil.resolve_name(name)
+        yield name, value
+        if inspect.ismodule(value):
+            yield from names_of(value, f"{name}.")
 
 
 def methods_of(cls):
@@ -41,6 +59,7 @@ def example_in(value):
 
 
 NAMES = dict(names_of(ps))
+REFERENCE = dict(reference())
 METHODS = {name: (cls, method) for cls in CLASSES for name, method in methods_of(cls)}
 
 
@@ -55,6 +74,17 @@ def test_the_names_are_those_that_users_rely_on():
 @pytest.mark.parametrize("name", NAMES)
 def test_a_public_name_has_an_example(name):
     assert example_in(NAMES[name]), f"{name} has no `Example:` with a line that runs"
+
+
+@pytest.mark.parametrize("name", [name for name, value in REFERENCE.items() if callable(value)])
+def test_a_name_of_the_reference_has_an_example(name):
+    assert example_in(REFERENCE[name]), f"{name} has no `Example:` with a line that runs"
+
+
+def test_the_reference_has_every_public_name():
+    shown = [id(value) for value in REFERENCE.values()]
+    assert not [name for name, value in NAMES.items() if id(value) not in shown]
+    assert id(ps.ACTIVATIONS) in shown
 
 
 @pytest.mark.parametrize("name", METHODS)

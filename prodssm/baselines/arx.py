@@ -24,6 +24,12 @@ class ARX:
         innovation_cov: Covariance of $e_t$.
         mean: Of the training data.
         var: Of the training data.
+
+    Example:
+        >>> found = ARX.fit([Series(y)])
+        >>> mean, cov = found.forecast(Series(y), 3)
+        >>> mean.shape, cov.shape, bool(np.allclose(mean[:, 0], np.sin(0.3 * np.arange(60, 63)), atol=1e-3))
+        ((3, 1), (3, 1, 1), True)
     """
 
     past: Float[np.ndarray, "n y y"]

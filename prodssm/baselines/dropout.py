@@ -155,6 +155,11 @@ class DropoutRegressor(StandardisedRegressor):
         network_: The trained network, in standardised units.
         history_: What the final fit recorded.
         n_features_in_: Number of inputs.
+
+    Example:
+        >>> found = DropoutRegressor(hidden=5, epochs=2, rates=(0.05,), passes=10, progress=False).fit(X, targets)
+        >>> found.predict(X).shape, found.rate_
+        ((20,), 0.05)
     """
 
     def __init__(

@@ -181,6 +181,11 @@ class DVIRegressor(StandardisedRegressor):
         network_: The network with its Gaussian weights, in standardised units.
         history_: What training recorded.
         n_features_in_: Number of inputs.
+
+    Example:
+        >>> found = DVIRegressor(hidden=5, iterations=5, progress=False).fit(X, targets)
+        >>> found.predict(X).shape, found.log_prob(X, targets).shape
+        ((20,), (20,))
     """
 
     def __init__(

@@ -96,6 +96,12 @@ def train_by_draws(
         key: Randomness of minibatches and weights.
         validation: Data that are not trained on.
         progress: Show a progress bar.
+
+    Example:
+        >>> recipe = Recipe(iterations=2)
+        >>> trained, history = train_by_draws(ssm, [Series(y)], recipe, samples=4, key=jr.key(0), progress=False)
+        >>> trained.weights, history.iterations
+        ('global', [2])
     """
     recipe = (recipe or Recipe()).filled(SERIES_RECIPE)
     data = SeriesBatch.stack(series)

@@ -226,6 +226,12 @@ class NeuralFilter:
         samples: Paths behind a filtered density.
         random_state: Seed of everything that is drawn.
         progress: Show a progress bar.
+
+    Example:
+        >>> recipe, point = Recipe(iterations=2, batch=4), ssm.with_weight_mode("point")
+        >>> found = NeuralFilter(point, hidden=4, length=10, recipe=recipe, samples=20, progress=False).fit()
+        >>> found.filter(y).mean.shape
+        (60, 1)
     """
 
     def __init__(

@@ -57,6 +57,7 @@ KINK_RECIPE = Recipe(iterations=2000, window=2, batch=64)  # a chaotic path with
 # Position and velocity, and the log density of their distribution there.
 State = tuple[Float[Array, " z"], Float[Array, ""]]
 Path = tuple[Float[Array, "length z"], Float[Array, " length"]]
+Moments = tuple[Float[np.ndarray, "n y"], Float[np.ndarray, "n y ..."]]  # means, and covariances or variances
 
 
 class LatentODE(eqx.Module):
@@ -215,6 +216,10 @@ class ODE2VAE:
         recipe: How to train; what is None in it is that of `RECIPE`.
         random_state: Seed of all randomness in `fit`.
         progress: Show a progress bar.
+
+    Example:
+        >>> ODE2VAE(recipe=Recipe(iterations=2), progress=False).fit(y.reshape(3, 20, 1)).paths(y[:20], 5, key=jr.key(0)).shape
+        (256, 5, 1)
     """
 
     latent: int = 3
@@ -298,19 +303,14 @@ class ODE2VAE:
         found = _observations(self.model_, context, self.context + steps, jr.split(key, samples))
         return self.scaling_.inverse(np.asarray(found, float)[:, self.context :])
 
-    def forecast(
-        self, past: Any, steps: int, *, samples: int = 256, key: PRNGKeyArray
-    ) -> tuple[Float[np.ndarray, "steps y"], Float[np.ndarray, "steps y y"]]:
+    def forecast(self, past: Any, steps: int, *, samples: int = 256, key: PRNGKeyArray) -> Moments:
         """Means and covariances of the frames that follow a sequence, over weights, initial states and observation noise."""
         paths = self.paths(past, steps, samples=samples, key=key)
-        mean = paths.mean(axis=0)
+        mean, noise = paths.mean(axis=0), np.asarray(self.model_.noise, float) * np.asarray(self.scaling_.scale, float) ** 2
         cov = np.einsum("sti,stj->tij", paths - mean, paths - mean) / samples
-        noise = np.asarray(self.model_.noise, float) * np.asarray(self.scaling_.scale, float) ** 2
         return mean, cov + np.diag(noise)
 
-    def transition(
-        self, x: Float[np.ndarray, "n x"], *, samples: int = 256, key: PRNGKeyArray
-    ) -> tuple[Float[np.ndarray, "n x"], Float[np.ndarray, "n x"]]:
+    def transition(self, x: Float[np.ndarray, "n x"], *, samples: int = 256, key: PRNGKeyArray) -> Moments:
         """Mean and variance over the weights of the next state after given states, for order 1."""
         if self.order != 1:
             raise ValueError(f"transition needs order=1, got order={self.order}")

@@ -216,6 +216,12 @@ class EPACBayes:
         recipe: How to train; what is None in it is the default of this file. Its prior weight is that of the complexity C.
         random_state: Seed of everything that is drawn.
         progress: Show a progress bar.
+
+    Example:
+        >>> recipe = Recipe(iterations=2, validation=0.0)
+        >>> found = EPACBayes(0.08, hidden=4, window=10, samples=4, recipe=recipe, progress=False).fit(y)
+        >>> found.transition([[0.0], [0.5]]).mean.shape
+        (2, 1)
     """
 
     def __init__(

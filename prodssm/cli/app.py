@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from prodssm.cli.files import PLOTS, TABLES, read_table, require_target, write_answer, write_table
+from prodssm.cli.files import PLOTS, TABLES, require_target, write_answer, write_table
 from prodssm.cli.options import (
     Calendar,
     ConfigFile,
@@ -32,7 +32,17 @@ from prodssm.cli.options import (
 )
 from prodssm.cli.processes import is_first, joined, launched
 from prodssm.cli.settings import Config, DataSettings, estimator
-from prodssm.cli.shared import future_controls, listed, load_model, opened, read_for, say, selected, working, write_beliefs
+from prodssm.cli.shared import (
+    controls_for,
+    listed,
+    load_model,
+    opened,
+    read_for,
+    reading,
+    say,
+    working,
+    write_beliefs,
+)
 from prodssm.cli.show import facts_of_model, lines_of_data, lines_of_model, write_metrics
 
 MODEL_FILE = (".safetensors",)
@@ -104,9 +114,10 @@ def fit(
         if path is not None:
             require_target(path, kinds)
     said = Config.read(config, KNOWN)
-    series = DataSettings.of(flags, said).series(data)
-    parts = {parameter: said.given(flags, flag) for flag, parameter in OF_MODEL.items()} | {"checkpoint": checkpoint}
     shown = not quiet and (not several or is_first())
+    with reading(not shown):
+        series = DataSettings.of(flags, said).series(data)
+    parts = {parameter: said.given(flags, flag) for flag, parameter in OF_MODEL.items()} | {"checkpoint": checkpoint}
     unfitted = estimator(said, parts, {"iterations": said.given(flags, "iterations")}, progress=shown)
     if dry_run:
         typer.echo(lines_of_data(listed(series)))
@@ -140,8 +151,8 @@ def forecast(
     """Forecast what follows some data, with intervals."""
     from prodssm.evaluation.plots import plot_forecast
 
-    fitted, series = opened(model, data, out, plot, delimiter, encoding)
-    future = future_controls(fitted, controls, steps, delimiter, encoding)
+    fitted, series = opened(model, data, out, plot, delimiter, encoding, quiet)
+    future = controls_for(fitted, controls, steps, out, delimiter, encoding)
     with working("forecasting", quiet):
         ahead = fitted.forecast(series, steps, u=future)
     first, past = (ahead[0], series[0]) if isinstance(series, list) else (ahead, series)
@@ -162,7 +173,7 @@ def filter_(
     quiet: Quiet = False,
 ) -> None:
     """Say where the system was at each time, given the data up to then."""
-    fitted, series = opened(model, data, out, plot, delimiter, encoding)
+    fitted, series = opened(model, data, out, plot, delimiter, encoding, quiet)
     write_beliefs(fitted.filter, series, out, plot, states, probability, quiet)
 
 
@@ -179,7 +190,7 @@ def smooth(
     quiet: Quiet = False,
 ) -> None:
     """Say where the system was at each time, given all data; fills gaps."""
-    fitted, series = opened(model, data, out, plot, delimiter, encoding)
+    fitted, series = opened(model, data, out, plot, delimiter, encoding, quiet)
     write_beliefs(fitted.smooth, series, out, plot, states, probability, quiet)
 
 
@@ -219,14 +230,16 @@ def backtest(
         raise ValueError("--horizon must say how many steps ahead")
     for path, kinds in ((out, TABLES), (plot, PLOTS)):
         if path is not None:
-            require_target(path, kinds)
+            require_target(path, kinds, data)
     if model is None:
         parts = {parameter: said.given(given, flag) for flag, parameter in OF_MODEL.items()}
         tried = estimator(said, parts, {"iterations": said.given(given, "iterations")}, progress=not quiet)
-        series = DataSettings.of(given, said).series(data)
+        with reading(quiet):
+            series = DataSettings.of(given, said).series(data)
     else:
-        tried = load_model(model)
-        series = read_for(tried, data, delimiter, encoding)
+        with reading(quiet):
+            tried = load_model(model)
+            series = read_for(tried, data, delimiter, encoding)
     found = run(tried, series, refit=refit, n_jobs=jobs, progress=not quiet, **flags)
     write_answer(found.scores, out, plot, found.plot)
     say(quiet, f"{found!r}\nthe scores are in {out}")
@@ -249,7 +262,7 @@ def simulate(
 
     require_target(out, TABLES)
     fitted = load_model(model)
-    u = None if controls is None else selected(read_table(controls), fitted, controls, future=True)
+    u = controls_for(fitted, controls, steps, out)
     with working("simulating", quiet):
         runs = [fitted.simulate(steps, jax.random.key(seed + n), u=u)[1] for n in range(count)]
     columns = {"run": np.repeat(np.arange(count), steps), "step": np.tile(np.arange(steps), count)}
@@ -292,9 +305,11 @@ def report(
 ) -> None:
     """Write one page about a model on data: skill, calibration, forecasts, states; it needs no network."""
     require_target(out, (".html",))
-    fitted = load_model(model)
+    with reading(quiet):
+        fitted = load_model(model)
+        series = read_for(fitted, data, delimiter, encoding)
     fitted.progress = not quiet
-    fitted.report(read_for(fitted, data, delimiter, encoding), out)
+    fitted.report(series, out)
     say(quiet, f"the report is in {out}")
 
 

@@ -3,10 +3,12 @@
 import codecs
 import csv
 import os
+import zlib
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import narwhals as nw
 import numpy as np
@@ -68,7 +70,7 @@ def _from_csv(path: Path, delimiter: str | None, encoding: str) -> Any:
 
     header, blank_first = _header(path, encoding)
     delimiter = _delimiter(delimiter) or max(DELIMITERS, key=header.count)
-    names = next(csv.reader([header], delimiter=delimiter), [])
+    names = _names(header, delimiter)
     _require_different(path, names)
     _require_names(path, names)
     # In a file of one column an empty line is an empty cell; everywhere else it is nothing.
@@ -90,6 +92,13 @@ def _from_csv(path: Path, delimiter: str | None, encoding: str) -> Any:
     kept = [n for n, name in enumerate(found.column_names) if name or found.column(n).null_count < found.num_rows]
     _require_different(path, [found.column_names[n] or "no name" for n in kept])
     return found.select(kept)
+
+
+def _names(header: str, delimiter: str) -> list[str]:
+    """The names of the columns."""
+    if len(header) > csv.field_size_limit():  # no name is as long; pyarrow says what is wrong with the file
+        return header.split(delimiter)
+    return next(csv.reader([header], delimiter=delimiter), [])
 
 
 def _delimiter(given: str | None) -> str | None:
@@ -159,10 +168,12 @@ def _from_npz(path: Path) -> Any:
     import pyarrow
 
     try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
-    except (ValueError, OSError) as error:
-        raise ValueError(f"{path} is not an npz file of arrays: {error}") from error
+        # Opened here: of a file that is cut short NumPy would leave it open.
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as found:
+            arrays = {name: found[name] for name in found.files}
+    except (ValueError, OSError, TypeError, EOFError, BadZipFile, zlib.error) as error:
+        said = "it holds a single array" if isinstance(error, TypeError) else error
+        raise ValueError(f"{path} is not an npz file of arrays: {said}") from error
     columns: dict[str, np.ndarray] = {}
     for name, array in arrays.items():
         if array.ndim == 2 and array.shape[1] > 1:
@@ -171,6 +182,8 @@ def _from_npz(path: Path) -> Any:
             columns[name] = array.reshape(len(array))
         else:
             raise ValueError(f"{path}: {name!r} must be a vector or a matrix, got shape {array.shape}")
+        if array.dtype.kind not in "biufMUS":
+            raise ValueError(f"{path}: {name!r} must hold real numbers, dates or text, got {array.dtype}")
     lengths = {name: len(column) for name, column in columns.items()}
     if len(set(lengths.values())) > 1:
         raise ValueError(f"{path}: arrays must have the same length, got {lengths}")
@@ -180,8 +193,10 @@ def _from_npz(path: Path) -> Any:
 # ---------------------------------------------------------------- writing
 
 
-def require_target(path: Path, kinds: Sequence[str]) -> None:
-    """Raise before any work if a file cannot be written there."""
+def require_target(path: Path, kinds: Sequence[str], *sources: Path | None) -> None:
+    """Raise before any work if a file cannot be written there, or would replace one of those that are read."""
+    if any(source is not None and path.resolve() == source.resolve() for source in sources):
+        raise ValueError(f"{path} is read, and must not be written as well; name another file for the answer")
     if kinds and path.suffix.lower() not in kinds:
         raise ValueError(f"{path} must end with {' or '.join(kinds)}, got {path.suffix or 'no ending'!r}")
     if path.is_dir():

@@ -6,6 +6,7 @@ import warnings
 
 import typer
 
+from prodssm._progress import LOG
 from prodssm.cli.app import app
 from prodssm.cli.processes import command_line
 from prodssm.cli.shared import errors
@@ -43,7 +44,9 @@ def run(words: list[str]) -> int:
     except Exception as error:
         said = getattr(error, "format_message", None)  # of typer's own errors, which have no public base class
         if said is None:
-            raise
+            LOG.debug("unforeseen error", exc_info=True)
+            errors.print(f"error: {type(error).__name__}: {_sentence(error)}; this is a bug, please report it", markup=False)
+            return WRONG
         asked = type(error).__name__ == "NoArgsIsHelpError"
         errors.print(said() if asked else f"error: {said()}", markup=False)
         return WRONG

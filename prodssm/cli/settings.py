@@ -12,6 +12,7 @@ from typing import Any
 from prodssm.cli.files import read_table, require_source
 
 MANY = ("output", "control", "calendar", "one_hot")  # settings that name several columns
+OF_PROGRAM = ("recipe", "progress")  # parameters of ProDSSM that a table or a flag of their own stands for
 WHOLE = ("members", "iterations", "seed", "horizon", "step", "start", "window")  # settings that are whole numbers
 
 
@@ -108,7 +109,7 @@ class Config:
 
         for where, given, names in (
             ("", found, [name.replace("_", "-") for name in known]),
-            (" in [model]", model, list(signature(ProDSSM).parameters)),
+            (" in [model]", model, [name for name in signature(ProDSSM).parameters if name not in OF_PROGRAM]),
             (" in [recipe]", recipe, [field.name for field in fields(Recipe)]),
         ):
             for key in given:

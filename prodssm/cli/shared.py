@@ -1,7 +1,7 @@
 """What commands share: reading data for a model, writing answers, and saying what happens."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +10,6 @@ from rich.console import Console
 
 from prodssm.cli.files import PLOTS, TABLES, read_table, require_source, require_target, write_answer
 from prodssm.cli.settings import named
-
-STATUS_AFTER = "the first call compiles, which takes some seconds"
 
 errors = Console(stderr=True, highlight=False, soft_wrap=True)
 
@@ -33,14 +31,15 @@ def load_model(path: Path) -> Any:
 
 
 def opened(
-    model: Path, data: Path, out: Path, plot: Path | None, delimiter: str | None, encoding: str | None
+    model: Path, data: Path, out: Path, plot: Path | None, delimiter: str | None, encoding: str | None, quiet: bool
 ) -> tuple[Any, Any]:
     """The model and the data of a question, after a look at where the answer goes."""
     for path, kinds in ((out, TABLES), (plot, PLOTS)):
         if path is not None:
-            require_target(path, kinds)
-    fitted = load_model(model)
-    return fitted, read_for(fitted, data, delimiter, encoding)
+            require_target(path, kinds, model, data)
+    with reading(quiet):
+        fitted = load_model(model)
+        return fitted, read_for(fitted, data, delimiter, encoding)
 
 
 def read_for(fitted: Any, path: Path, delimiter: str | None, encoding: str | None) -> Any:
@@ -66,16 +65,17 @@ def selected(table: Any, fitted: Any, path: Path, *, future: bool = False) -> An
     return table.select([*wanted, *([layout.group] if layout.group in table.column_names else [])])
 
 
-def future_controls(fitted: Any, path: Path | None, steps: int, delimiter: str | None, encoding: str | None) -> Any:
-    """The table of future controls of a forecast; None where none are needed."""
+def controls_for(
+    fitted: Any, path: Path | None, steps: int, out: Path, delimiter: str | None = None, encoding: str | None = None
+) -> Any:
+    """The table of the controls of a forecast or a simulation; None where none are needed."""
     if path is not None:
+        require_target(out, TABLES, path)
         return selected(read_table(path, delimiter, encoding), fitted, path, future=True)
     names = [] if fitted.layout_ is None else fitted.layout_.inputs
     wanted = steps if fitted.ssm_.feedthrough else steps - 1
     if names and wanted:
-        raise ValueError(
-            f"--controls must name a file with the future values of {', '.join(map(repr, names))}, {wanted} rows or more"
-        )
+        raise ValueError(f"--controls must name a file with the values of {', '.join(map(repr, names))}, {wanted} rows or more")
     return None
 
 
@@ -104,8 +104,13 @@ def working(what: str, quiet: bool) -> Iterator[None]:
     if quiet:
         yield
         return
-    with errors.status(f"{what}; {STATUS_AFTER}"):
+    with errors.status(f"{what}; the first call compiles, which takes some seconds"):
         yield
+
+
+def reading(quiet: bool) -> Any:
+    """Something moves while files are read."""
+    return nullcontext() if quiet else errors.status("reading")
 
 
 def say(quiet: bool, text: str) -> None:

@@ -58,11 +58,13 @@ def lines_of_data(series: Sequence[Any]) -> str:
     shown = f"{lengths[0]} rows" if len(series) == 1 else f"{len(series)} series of {min(lengths)} to {max(lengths)} rows"
     lines = [shown]
     if layout.time is not None:
-        steps = np.concatenate([np.asarray(each.dt[:-1], float) for each in series if len(each) > 1])
+        steps = np.concatenate([np.asarray(each.dt[:-1], float) for each in series])
         unit = {"number": "", "month": " months"}.get(layout.clock or "", " s")
-        even = "every" if len(steps) and np.ptp(steps) <= 1e-3 * np.median(steps) else "irregular, typically every"
         stamps = first.stamps
-        lines.append(f"time {layout.time}: from {stamps.text(0)} to {stamps.text(-1)}, {even} {np.median(steps):g}{unit}")
+        lines.append(f"time {layout.time}: from {stamps.text(0)} to {stamps.text(-1)}")
+        if len(steps):
+            even = "every" if np.ptp(steps) <= 1e-3 * np.median(steps) else "irregular, typically every"
+            lines[-1] += f", {even} {np.median(steps):g}{unit}"
     columns = [
         ("output", name, np.concatenate([np.asarray(each.y[:, n], float) for each in series]))
         for n, name in enumerate(layout.outputs)

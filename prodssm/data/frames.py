@@ -114,7 +114,7 @@ def series_of(
         raise ValueError(f"fill must be one of {', '.join(map(repr, FILLS))}; got {fill!r}")
     everything = found | levels
     layout = Layout(tuple(outputs), tuple(inputs), time, group, _backend(frame), time in levels, fill=fill)
-    layout = replace(layout, categories=tuple((name, _values(everything[name])) for name in categories))
+    layout = replace(layout, categories=tuple((name, _values(name, everything[name])) for name in categories))
     return _read(everything, _with_calendar(layout, everything, calendar))
 
 
@@ -255,9 +255,12 @@ def _with_calendar(layout: Layout, columns: Columns, calendar: Names) -> Layout:
     return replace(layout, calendar=features)
 
 
-def _values(column: nw.Series) -> tuple[str, ...]:
+def _values(name: str, column: nw.Series) -> tuple[str, ...]:
     """The values of a column of categories, sorted."""
-    return tuple(sorted({str(value) for value in column.to_list() if value is not None and value == value}))
+    found = sorted({str(value) for value in column.to_list() if value is not None and value == value})
+    if not found:
+        raise ValueError(f"one_hot column {name!r} must have values, got none")
+    return tuple(found)
 
 
 def _dates_in(levels: Columns) -> str | None:

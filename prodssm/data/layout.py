@@ -1,5 +1,6 @@
 """What the columns of a data frame stand for, and how controls are made of them."""
 
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -205,10 +206,21 @@ def _parsed(name: str, column: nw.Series) -> nw.Series:
         )
         return text.str.to_datetime()
     except Exception as error:  # each backend raises its own type
+        spelt = nw.new_series(name, rewritten, nw.String, backend=column.implementation)
+        row = bisect_left(range(1, len(texts)), True, key=lambda count: not _are_dates(spelt[:count]))
         raise ValueError(
             f"time column {name!r} must hold numbers, dates or times of one format and time zone, such as "
-            f"'2024-01-31 18:00:00', got text that cannot be read, such as {texts[0]!r}"
+            f"'2024-01-31 18:00:00', got text that cannot be read, such as {texts[row]!r} in row {row}"
         ) from error
+
+
+def _are_dates(text: nw.Series) -> bool:
+    """Whether all of these texts can be read as dates of one format."""
+    try:
+        text.str.to_datetime()
+    except Exception:
+        return False
+    return True
 
 
 def require_complete(name: str, missing: np.ndarray, remedy: str = "") -> None:

@@ -38,6 +38,9 @@ class Stamps:
         if values.dtype.kind != "M":
             return cls(values.astype(np.int64) if values.dtype.kind in "ub" else values)
         found = cls(values.astype("datetime64[ns]"), SECOND, zone)
+        beyond = (found.values.astype(values.dtype) != values) & ~np.isnat(values)
+        if beyond.any():
+            raise ValueError(f"time stamps must lie between the years 1678 and 2261, got {values[np.argmax(beyond)]}")
         if clock is not None:
             return replace(found, clock=clock)
         clocks = (SECOND, *([WALL] if zone else []), MONTH)

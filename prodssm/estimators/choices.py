@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from prodssm._progress import Progress
 from prodssm._validation import plain
 from prodssm.data.batching import LEAD
 from prodssm.data.folds import Block, folds
@@ -24,6 +25,7 @@ LONG_WINDOW, LONG_BATCH = 200, 32
 FEWEST_STEPS = 60  # for an ensemble
 SIZES = (1, 2, 3, 4, 6, 8)  # of the ladder of linear models
 FEWEST_STATES = 4  # of a network: what a linear model cannot express may need states of its own
+QUIET = 2.0  # seconds before a bar is shown
 TOLERANCE = 1.02  # a larger model must be better by so much
 AUTO = "auto"
 HIDDEN = (50,)
@@ -55,6 +57,10 @@ class Choices:
         components: Of the mixture that answers, where `Moments(components="auto")` left it open; else None.
         reasons: Why, by name, for what was chosen.
         scores: RMSE of free runs over held-out blocks of the ladder of linear models, standardised, by (states, feedthrough).
+
+    Example:
+        >>> model.choices_.emission, model.choices_.reasons["n_estimators"]
+        ('identity', 'the emission was given')
     """
 
     latent_dim: int
@@ -154,7 +160,9 @@ def settings_given(params: dict[str, Any], outputs: int) -> Choices:
     )
 
 
-def choose(series: list[Series], params: dict[str, Any], *, linear_start: bool, validated: bool) -> Choices:
+def choose(
+    series: list[Series], params: dict[str, Any], *, linear_start: bool, validated: bool, progress: bool = False
+) -> Choices:
     """Settings for these data.
 
     Args:
@@ -162,6 +170,7 @@ def choose(series: list[Series], params: dict[str, Any], *, linear_start: bool, 
         params: The parameters of the estimator.
         linear_start: Whether training may start from a linear model.
         validated: Whether the user says what is held out.
+        progress: Show a progress bar.
     """
     reasons: dict[str, str] = {}
     scores: dict[str, float] = {}
@@ -171,7 +180,7 @@ def choose(series: list[Series], params: dict[str, Any], *, linear_start: bool, 
     emission, latent = plain(params["emission"]), plain(params["latent_dim"])
     automatic = emission == AUTO
     if automatic:
-        latent, emission, scores, choices["linear_dim"] = _from_ladder(series, latent, reasons)
+        latent, emission, scores, choices["linear_dim"] = _from_ladder(series, latent, reasons, progress)
     latent = outputs if latent in (None, AUTO) else latent
     hidden = plain(params["hidden"])
     if hidden == AUTO:
@@ -221,14 +230,17 @@ def _is_irregular(series: Series) -> bool:
     return series.time is not None and bool((np.abs(steps / np.median(steps) - 1) > 10 * REGULAR_TOLERANCE).any())
 
 
-def _from_ladder(series: list[Series], latent: Any, reasons: dict[str, str]) -> tuple[Any, str, dict[str, float], int | None]:
+def _from_ladder(
+    series: list[Series], latent: Any, reasons: dict[str, str], progress: bool
+) -> tuple[Any, str, dict[str, float], int | None]:
     """Number of states and emission from linear models, scored by free runs over the blocks that they did not see."""
     sizes = SIZES if latent in (None, AUTO) else (latent,)
-    tried = {
-        (size, through): held_out_error(series, size, feedthrough=through)
-        for size in sizes
-        for through in ((False, True) if series[0].u is not None else (False,))
-    }
+    ladder = [(size, through) for size in sizes for through in ((False, True) if series[0].u is not None else (False,))]
+    tried = {}
+    with Progress("choosing", len(ladder), "model", shown=progress, delay=QUIET) as bar:
+        for size, through in ladder:
+            tried[size, through] = held_out_error(series, size, feedthrough=through)
+            bar.update()
     scores = {
         f"{size} {'feedthrough' if through else 'linear'}": error
         for (size, through), error in tried.items()

@@ -11,6 +11,7 @@ import numpy as np
 from sklearn.base import clone
 from tqdm.auto import tqdm
 
+from prodssm._progress import Progress
 from prodssm._validation import plain, require_integer
 from prodssm.data.folds import Block, folds
 from prodssm.data.frames import from_frames, layout_of
@@ -124,11 +125,13 @@ class Learning(NestedParameters):
         self.members_ = self._learn(likelihood.for_data(self.scaling_.y), series, validation_data, seed, held_out)
         warn_of_training(self.history_)
         self.check_, self.skill_, self.calibration_ = None, None, None
-        if (
-            not self.history_.interrupted and likelihood.has_variance
-        ):  # whoever interrupts does not want to wait for another compilation
-            self._check_gaussian(series)  # first, because it may choose a mixture
-            self._evaluate(series, blocks)
+        # Whoever interrupts does not want to wait for another compilation.
+        if not self.history_.interrupted and likelihood.has_variance:
+            with Progress("evaluation", 2, "part", shown=self.progress) as bar:
+                self._check_gaussian(series)  # first, because it may choose a mixture
+                bar.update()
+                self._evaluate(series, blocks)
+                bar.update()
         return self
 
     def choose(self, data: Any) -> Choices:
@@ -245,7 +248,8 @@ class Learning(NestedParameters):
         recipe, given = self._checked_recipe(SERIES_RECIPE), self.recipe or Recipe()
         params, validated = self.get_params(deep=False), validated or given.validation is not None
         likelihood = self._checked_likelihood()
-        found = choose(linked(series, likelihood), params, linear_start=bool(recipe.linear_start), validated=validated)
+        said = {"linear_start": bool(recipe.linear_start), "validated": validated, "progress": self.progress}
+        found = choose(linked(series, likelihood), params, **said)
         self.choices_ = found.for_likelihood(likelihood).for_method(self._checked_method())
         self.scaling_ = replace(self.scaling_, regular=not self.choices_.residual)
         if not self.choices_.residual:

@@ -29,6 +29,13 @@ class Residuals:
         stamps: Time stamps of the data, if they had some.
         layout: The columns of the data frame, if the data were one.
         label: The group of the series.
+
+    Example:
+        >>> unusual = y.copy()
+        >>> unusual[40] += 5.0
+        >>> found = model.residuals(unusual)
+        >>> int(found.score.argmax()), found.values.shape
+        (40, (60, 1))
     """
 
     mean: Float[np.ndarray, "time y"]
@@ -46,7 +53,12 @@ class Residuals:
         return np.arange(len(self.mean)) if self.stamps is None else self.stamps.values
 
     def to_frame(self, backend: str | None = None, probability: float = 0.95) -> Any:
-        """A data frame with a row per time step: `score`, and `_mean`, `_std` and `_residual` of each output."""
+        """A data frame with a row per time step: `score`, and `_mean`, `_std` and `_residual` of each output.
+
+        Example:
+            >>> model.residuals(y).to_frame("pandas").columns.tolist()
+            ['step', 'score', 'y0_mean', 'y0_std', 'y0_residual']
+        """
         return build(self._table(probability), backend, self.layout)
 
     def _table(self, _: float) -> Table:
@@ -55,7 +67,12 @@ class Residuals:
         return time_of(self, len(self.mean), 0) | {"score": self.score} | columns
 
     def autocorrelation(self, lags: int = 20) -> Float[np.ndarray, "lags y"]:
-        """Autocorrelations at the lags from 1, over pairs that were both observed; within 2 / sqrt(n) of 0 if white."""
+        """Autocorrelations at the lags from 1, over pairs that were both observed; within 2 / sqrt(n) of 0 if white.
+
+        Example:
+            >>> model.residuals(y).autocorrelation(5).shape
+            (5, 1)
+        """
         found = np.full((lags, self.values.shape[1]), np.nan)
         for lag in range(1, min(lags, len(self.values) - 1) + 1):
             early, late = self.values[:-lag], self.values[lag:]
@@ -66,7 +83,12 @@ class Residuals:
         return found / np.nanmean(self.values**2, axis=0)
 
     def plot(self, output: int | str = 0) -> Any:
-        """Residuals over time, their histogram beside the Gaussian density, and their autocorrelation."""
+        """Residuals over time, their histogram beside the Gaussian density, and their autocorrelation.
+
+        Example:
+            >>> len(model.residuals(y).plot())
+            3
+        """
         from prodssm.evaluation.plots import plot_residuals
 
         return plot_residuals(self, output)

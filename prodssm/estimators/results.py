@@ -28,6 +28,11 @@ class Decomposition:
         epistemic: From uncertain weights; more data would remove it.
         aleatoric: From process noise and the uncertain state; more data would not.
         measurement: From measurement noise.
+
+    Example:
+        >>> parts = ahead.decompose()
+        >>> parts.aleatoric.shape, bool((parts.measurement > 0).all())
+        ((3, 1), True)
     """
 
     epistemic: Float[np.ndarray, "steps y"]
@@ -206,6 +211,11 @@ class Panel(tuple):
 
     Attributes:
         labels: The groups of the series, or their numbers from 0.
+
+    Example:
+        >>> found = model.forecast([y[:30], y[:50]], steps=3)
+        >>> found.labels, found[1].mean.shape
+        ((0, 1), (3, 1))
     """
 
     labels: tuple[Any, ...]
@@ -217,7 +227,12 @@ class Panel(tuple):
         return found
 
     def to_frame(self, backend: str | None = None, probability: float = 0.95) -> Any:
-        """One data frame with the rows of all series, and a column that says which: that of the data, else "series"."""
+        """One data frame with the rows of all series, and a column that says which: that of the data, else "series".
+
+        Example:
+            >>> model.forecast([y[:30], y[:50]], steps=3).to_frame("pandas").columns.tolist()[:3]
+            ['series', 'step', 'y0_mean']
+        """
         layout = self[0].layout
         group = "series" if layout is None or layout.group is None else layout.group
         tables = [each._table(probability) for each in self]
@@ -226,7 +241,13 @@ class Panel(tuple):
 
 @dataclass(frozen=True)
 class Transition:
-    """Belief about f(x, w) at given states under the learned weights, without process noise."""
+    """Belief about f(x, w) at given states under the learned weights, without process noise.
+
+    Example:
+        >>> found = model.transition([[0.0], [0.5]])
+        >>> found.mean.shape, found.std.shape
+        ((2, 1), (2, 1))
+    """
 
     mean: Float[Values, "n x"]
     var: Float[Values, "n x"]
@@ -246,7 +267,13 @@ class Stream(eqx.Module):
 
 @dataclass(frozen=True)
 class StreamStep:
-    """What a stream knows after one observation: the filtered state, and the prediction of the next observation."""
+    """What a stream knows after one observation: the filtered state, and the prediction of the next observation.
+
+    Example:
+        >>> state, now = model.step(model.start(), [0.3])
+        >>> now.state_mean.shape, now.mean.shape, now.std.shape
+        ((1,), (1,), (1,))
+    """
 
     mean: Float[Values, " y"]
     cov: Float[Values, "y y"]
@@ -260,7 +287,14 @@ class StreamStep:
         return np.sqrt(np.diagonal(np.asarray(self.cov)))
 
     def interval(self, probability: float = 0.95) -> tuple[Float[Values, " y"], Float[Values, " y"]]:
-        """Lower and upper ends of central intervals of the next observation, output by output."""
+        """Lower and upper ends of central intervals of the next observation, output by output.
+
+        Example:
+            >>> _, now = model.step(model.start(), [0.3])
+            >>> lower, upper = now.interval(0.9)
+            >>> bool((lower < now.mean).all() and (now.mean < upper).all())
+            True
+        """
         require_probability(probability)
         if self.components is not None:
             ends = (1 - float(probability)) / 2, (1 + float(probability)) / 2

@@ -42,6 +42,10 @@ class Skill:
         overall: The same over all horizons.
         period: Period of the seasonal naive forecast; None if none is evident.
         in_sample: Whether the model was trained on these blocks, because nothing was held out.
+
+    Example:
+        >>> model.skill_.ranges[0], sorted(model.skill_.overall["model"])
+        ((1, 1), ['coverage', 'crps', 'nll', 'rmse'])
     """
 
     ranges: tuple[tuple[int, int], ...]

@@ -98,7 +98,12 @@ class Backtest:
         }
 
     def to_frame(self, backend: str | None = None) -> Any:
-        """Every forecast as a row: series, origin, horizon, time, output, truth, mean, std, lower and upper."""
+        """Every forecast as a row: series, origin, horizon, time, output, truth, mean, std, lower and upper.
+
+        Example:
+            >>> backtest(model, y, horizon=5, step=10).to_frame("pandas").shape
+            (15, 9)
+        """
         count, horizon, outputs = self.mean.shape
         shape = (count, horizon, outputs)
 
@@ -125,7 +130,12 @@ class Backtest:
         return {"time": Stamps(np.repeat(np.concatenate(values), outputs), first.clock, first.zone)}
 
     def plot(self, output: int | str = 0) -> Any:
-        """RMSE and coverage by horizon."""
+        """RMSE and coverage by horizon.
+
+        Example:
+            >>> len(backtest(model, y, horizon=5, step=10).plot())
+            2
+        """
         from prodssm.evaluation.plots import plot_backtest
 
         return plot_backtest(self, output)
@@ -195,8 +205,11 @@ def backtest(
             f"after it; got {max(map(len, series))}"
         )
     shown = model.progress if progress is None else progress
+    if not refit and not hasattr(model, "members_"):
+        past = [part_of(each, 0, start) for each in series if len(each) >= start]
+        model = _fitted(_fresh(model).set_params(progress=shown), past)
     with Progress("backtest", sum(map(len, origins)), "origin", shown=shown) as bar:
-        found = list(_forecasts(model, series, origins, horizon, start, window, refit, n_jobs, bar))
+        found = list(_forecasts(model, series, origins, horizon, window, refit, n_jobs, bar))
     return _collected(found, series, origins, horizon, probability, layout)
 
 
@@ -205,7 +218,6 @@ def _forecasts(
     series: Sequence[Series],
     origins: Sequence[Sequence[int]],
     horizon: int,
-    start: int,
     window: int | None,
     refit: bool,
     n_jobs: int | None,
@@ -224,8 +236,6 @@ def _forecasts(
             bar.update()
         yield from (found[number] for number in range(len(jobs)))
         return
-    if not hasattr(model, "members_"):
-        model = _fresh(model).fit([part_of(each, 0, start) for each in series if len(each) >= start])
     for each, those in zip(series, origins, strict=True):
         if window is None:
             yield from model._forecast_at(each, those, horizon) if those else ()
@@ -246,7 +256,14 @@ def _fresh(model: Any) -> Any:
 def _refitted(model: Any, series: Series, horizon: int) -> Any:
     """The forecast of the last observations of a series by a model that is fitted to those before."""
     origin = len(series) - horizon
-    return _fresh(model).fit(part_of(series, 0, origin))._forecast_at(series, [origin], horizon)[0]
+    return _fitted(_fresh(model), part_of(series, 0, origin))._forecast_at(series, [origin], horizon)[0]
+
+
+def _fitted(model: Any, data: Any) -> Any:
+    """The model, fitted; an interrupted fit, which keeps the model so far, ends the backtest."""
+    if model.fit(data).history_.interrupted:
+        raise KeyboardInterrupt
+    return model
 
 
 def _collected(

@@ -66,6 +66,12 @@ class Outputs(eqx.Module):
         mean: Means, time by output.
         cov: Covariances, time by output by output.
         about: What quantiles follow from, if the likelihood is not Gaussian: a `Group`.
+
+    Example:
+        >>> found = model.smooth(y).outputs
+        >>> lower, upper = found.interval(0.9)
+        >>> found.mean.shape, bool(np.allclose(found.quantile(0.05), lower)), len(found.to_frame())
+        ((60, 1), True, 60)
     """
 
     mean: Float[Values, "time y"]
@@ -104,6 +110,11 @@ class Beliefs(eqx.Module):
         log_evidence: Log density of each observation given those before it.
         weights: Belief about global weights after the last step; `None` for local and point weights.
         mixture: The components of a mixture, a `GaussianMixture` with a time axis; `None` for one Gaussian.
+
+    Example:
+        >>> found = model.filter(y)
+        >>> found.mean.shape, found.log_evidence.shape, found.first_steps(10).mean.shape, len(found.to_frame())
+        ((60, 1), (60,), (10, 1), 60)
     """
 
     mean: Float[Values, "time x"]

@@ -122,6 +122,7 @@ _RULES: dict[str, tuple[Callable, Callable]] = {
     "square": (jnp.square, square_rule),
 }
 ACTIVATIONS: dict[str, Activation] = {name: Activation(name, *parts) for name, parts in _RULES.items()}
+"""Activations by the names that estimators and networks take, such as "relu", "tanh" and "erf"."""
 
 
 # One activation object per function: a new one would trigger recompilation.

@@ -37,6 +37,11 @@ class GaussianCheck:
         components: Number of Gaussians with which a forecast agrees at all steps, `Moments(components=...)`; None if none of
             those that were tried does.
         tried: Numbers of Gaussians that were tried, that of the model first.
+
+    Example:
+        >>> found = model.check(y, steps=3)
+        >>> found.trusted, found.holds, found.coverage.shape
+        (3, True, (3, 1))
     """
 
     mean_gap: Float[np.ndarray, "steps y"]

@@ -35,6 +35,10 @@ class History:
             none.
         seconds: Time since the start.
         stop_reason: Why training ended.
+
+    Example:
+        >>> model.history_.iterations, str(model.history_.stop_reason)
+        ([5], 'all iterations done')
     """
 
     iterations: list[int] = field(default_factory=list)

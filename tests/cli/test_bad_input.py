@@ -44,6 +44,13 @@ def packed(name):
         file.write(gzip.compress(record().to_csv(index=False).encode()))
 
 
+def damaged():
+    np.savez_compressed("bad.npz", level=np.random.default_rng(0).normal(size=600))
+    with open("bad.npz", "r+b") as file:
+        file.seek(100)
+        file.write(bytes(300))
+
+
 def numbers(rule):
     csv(record(level=[rule(n) for n in range(len(record()))]))
 
@@ -188,7 +195,7 @@ CASES = {
     "no controls": (
         lambda: csv(record()),
         ("forecast", "m.safetensors", "bad.csv", "--steps", "3", "--out", "a.csv"),
-        "--controls must name a file with the future values of 'pump', 2 rows or more",
+        "--controls must name a file with the values of 'pump', 2 rows or more",
     ),
     "too few controls": (
         lambda: [csv(record()), csv(record()[["pump"]][:1], "u.csv")],
@@ -252,7 +259,27 @@ CASES = {
     "a date that is none": (
         lambda: csv(record(when="0000-00-00")),
         ("fit", "bad.csv", "--time", "when", *FIT),
-        "such as '2024-01-31 18:00:00', got text that cannot be read, such as '0000-00-00'$",
+        "such as '2024-01-31 18:00:00', got text that cannot be read, such as '0000-00-00' in row 0$",
+    ),
+    "one date that is none": (
+        lambda: csv(record(when=[*(f"2024-01-{n + 1:02d}" for n in range(31)), "2024-01-32", *["2024-02-01"] * 28])),
+        ("fit", "bad.csv", "--time", "when", *FIT),
+        "got text that cannot be read, such as '2024-01-32' in row 31$",
+    ),
+    "dates with and without a zone": (
+        lambda: csv(record(when=["2024-01-01 00:00:00"] * 30 + ["2024-01-02T00:00:00+01:00"] * 30)),
+        ("fit", "bad.csv", "--time", "when", *FIT),
+        "of one format and time zone, .* such as '2024-01-02T00:00:00.01:00' in row 30$",
+    ),
+    "dates that nanoseconds cannot count": (
+        lambda: csv(record(when=[f"9999-01-01 00:{n:02d}:00" for n in range(60)])),
+        ("fit", "bad.csv", "--time", "when", *FIT),
+        "time stamps must lie between the years 1678 and 2261, got 9999-01-01T00:00:00",
+    ),
+    "a category without values": (
+        lambda: csv(record(kind=None)),
+        ("fit", "bad.csv", "--one-hot", "kind", *FIT),
+        "one_hot column 'kind' must have values, got none",
     ),
     "delimiter of two": (
         lambda: csv(record()),
@@ -384,7 +411,55 @@ CASES = {
         ("fit", "bad.npz", *FIT),
         "bad.npz is not an npz file of arrays",
     ),
+    "an npz file that was cut short": (
+        lambda: [np.savez("bad.npz", level=np.zeros(60)), os.truncate("bad.npz", 200)],
+        ("fit", "bad.npz", *FIT),
+        "bad.npz is not an npz file of arrays: File is not a zip file",
+    ),
+    "a damaged npz file": (damaged, ("fit", "bad.npz", *FIT), "bad.npz is not an npz file of arrays: "),
+    "a single array": (
+        lambda: [np.save("x.npy", np.zeros(60)), os.rename("x.npy", "bad.npz")],
+        ("fit", "bad.npz", *FIT),
+        "bad.npz is not an npz file of arrays: it holds a single array",
+    ),
+    "complex numbers": (
+        lambda: np.savez("bad.npz", level=np.zeros(60) + 1j),
+        ("fit", "bad.npz", *FIT),
+        "bad.npz: 'level' must hold real numbers, dates or text, got complex128",
+    ),
     "an empty npz file": (lambda: np.savez("bad.npz"), ("fit", "bad.npz", *FIT), "must have a column 'level', got none"),
+    "an unwritable path": (
+        lambda: csv(record()),
+        ("filter", "m.safetensors", "bad.csv", "--out", "/proc/a.csv", "--quiet"),
+        "/proc/a.csv (cannot|could not) be written",
+    ),
+    "the data as the answer": (
+        lambda: csv(record()),
+        ("filter", "m.safetensors", "bad.csv", "--out", "./bad.csv"),
+        "bad.csv is read, and must not be written as well; name another file",
+    ),
+    "the controls as the answer": (
+        lambda: [csv(record()), csv(record()[["pump"]], "u.csv")],
+        ("forecast", "m.safetensors", "bad.csv", "--steps", "3", "--controls", "u.csv", "--out", "u.csv", "--quiet"),
+        "u.csv is read, and must not be written as well",
+    ),
+    "a simulation without controls": (
+        lambda: None,
+        ("simulate", "m.safetensors", "--steps", "3", "--out", "a.csv", "--quiet"),
+        "--controls must name a file with the values of 'pump', 2 rows or more",
+    ),
+    "a very long name": (
+        lambda: text(f"level,{'a' * 200_000}\n1,2\n2,3\n"),
+        ("fit", "bad.csv", *FIT),
+        "must have a column 'pump', got 'level', 'aaa",
+    ),
+    "an open quote": (lambda: text('level,"pump\n1,2\n2,3\n'), ("fit", "bad.csv", *FIT), "cannot be read as CSV"),
+    "a recipe as a parameter": (
+        lambda: configured("[model]\nrecipe = 'quick'"),
+        CONFIG,
+        r"'recipe' in \[model\] is not known",
+    ),
+    "a value of the recipe": (lambda: configured("[recipe]\nlearning_rate = -1.0"), CONFIG, "learning_rate must be positive"),
     "a file as a folder": (
         lambda: csv(record()),
         ("filter", "m.safetensors", "bad.csv", "--out", "bad.csv/a.csv"),
@@ -453,6 +528,14 @@ def test_a_full_disk_leaves_nothing_behind(words, model, tmp_path, capsys, monke
     assert re.fullmatch(f"error: .*{last} could not be written: no space left on device\n", capsys.readouterr().err)
     assert sorted(path.name for path in tmp_path.iterdir()) == before
     assert ps.load(model) is not None
+
+
+@pytest.mark.parametrize("kind", [KeyError, RuntimeError])
+def test_what_nobody_foresaw_is_one_sentence_as_well(kind, tmp_path, capsys, monkeypatch):
+    csv(record(), "data.csv")
+    monkeypatch.setattr(settings, "read_table", lambda *_: (_ for _ in ()).throw(kind("level")))
+    assert run("inspect", "data.csv") == 2
+    assert re.fullmatch(f"error: {kind.__name__}: .*level.*; this is a bug, please report it\n", capsys.readouterr().err)
 
 
 @pytest.mark.parametrize("words", [("fit", "data.csv", "--model", "n.safetensors"), ("inspect", "data.csv")])

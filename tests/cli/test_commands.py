@@ -151,6 +151,12 @@ def test_filter_smooth_simulate_backtest_and_inspect(data, model, fitted, capsys
     assert "every 3600 s" in said
 
 
+def test_a_single_row_is_inspected(capsys):
+    record()[:1].to_csv("one.csv", index=False)
+    assert run("inspect", "one.csv", "--output", "level") == 0
+    assert "time when: from 2024-03-28 23:00:00 to 2024-03-28 23:00:00\n" in capsys.readouterr().out
+
+
 def test_many_series_in_long_format(tmp_path):
     pandas.concat([record(site=site) for site in ("north", "south")]).to_csv("sites.csv", index=False)
     words = ("--output", "level", "--control", "pump", "--group", "site", "--time", "when", "--iterations", 2)

@@ -5,6 +5,7 @@ import pytest
 from small_models import fit_unchecked, small_prodssm, wave, without_training
 
 import prodssm as ps
+from prodssm.estimators import choices
 from prodssm.estimators.choices import LONG, MEMBERS, choose, held_out_error
 
 
@@ -33,6 +34,13 @@ def test_the_ladder_finds_states_and_feedthrough(direct):
     assert found.reasons["latent_dim"] == "a linear model needs 2"
     assert "latent_dim=4 (a linear model needs 2)" in str(found)
     assert found.scores["2 linear"] == held_out_error([driven(400, direct=direct)], 2, feedthrough=False)
+
+
+@pytest.mark.parametrize("seconds", [0.0, 1000.0])
+def test_long_choosing_shows_a_bar_and_short_choosing_does_not(seconds, monkeypatch, capsys):
+    monkeypatch.setattr(choices, "QUIET", seconds)
+    small_prodssm(emission="auto", progress=True).choose(driven(100))
+    assert ("choosing: 100%" in capsys.readouterr().err) == (seconds == 0.0)
 
 
 def test_what_is_given_is_not_chosen():

@@ -165,6 +165,9 @@ def test_paths_have_the_moments_of_the_forecast_and_sums_have_intervals():
     assert np.allclose(paths.std(axis=0), ahead.std, rtol=0.15)
     # Steps that follow one another are alike: a sum has more than the variances of its parts.
     assert paths.sum(axis=1).var() > (ahead.std**2).sum()
+    hourly = pandas.DataFrame(paths[:, :, 0].T, ahead.to_frame().index)
+    low, high = hourly.sum().quantile([0.05, 0.95])
+    assert low < ahead.mean.sum() < high
 
 
 def test_residuals_are_those_of_the_filter_and_find_what_is_unusual():
@@ -187,28 +190,34 @@ def test_residuals_are_those_of_the_filter_and_find_what_is_unusual():
 
 
 def test_more_training_goes_on_and_an_update_follows_a_drift():
-    rng = np.random.default_rng(1)
-    y = np.sin(0.4 * np.arange(200))[:, None] + 0.05 * rng.standard_normal((200, 1))
+    frame = load()
+    drifted = 2 * frame + 1
     with standard_promotion():
-        model = linear_prodssm(iterations=30, latent_dim=2, emission="linear").fit(y)
-        before = model.score(y)
+        model = linear_prodssm(iterations=30, latent_dim=2, emission="linear").fit(frame)
+        before = model.score(frame)
         members = model.members_
-        model.fit(y, warm_start=True)
-        assert model.score(y) > before
+        model.fit(frame, warm_start=True)
+        assert model.score(frame) > before
         assert model.scaling_ is members[0].scaling
-        drifted = 2 * y + 1
-        old = model.score(drifted)
+        old, width = model.score(drifted), model.forecast(drifted, 5).to_frame()["load_std"]
         model.update(drifted, iterations=40)
         assert model.score(drifted) > old
+        ahead = model.forecast(drifted, 5).to_frame()
+        assert ahead.index.equals(following(frame, 5))
+        assert not np.allclose(ahead["load_std"], width, rtol=0.01)
+        with pytest.raises(ValueError, match="data must have the columns of fit"):
+            model.update(drifted.rename(columns={"load": "heat"}))
         with pytest.raises(ValueError, match="the parameters of this model were changed after fit"):
-            model.set_params(latent_dim=3).fit(y, warm_start=True)
+            model.set_params(latent_dim=3).fit(frame, warm_start=True)
 
 
 def test_a_regressor_has_intervals():
-    x = np.linspace(-1, 1, 40)[:, None]
+    x = pandas.DataFrame({"area": np.linspace(-1, 1, 40), "age": np.cos(np.arange(40))})
     with standard_promotion():
-        model = linear_regressor(n_estimators=2).fit(x, 2 * x[:, 0])
-    lower, upper = model.interval(x, 0.9)
-    assert lower.shape == (40,)
-    assert (lower < model.quantile(x, 0.5)).all()
-    assert (model.quantile(x, 0.5) < upper).all()
+        model = linear_regressor(n_estimators=2).fit(x, 2 * x["area"])
+    assert list(model.feature_names_in_) == ["area", "age"]
+    found = x.assign(**dict(zip(("lower", "upper"), model.interval(x, 0.9), strict=True)))
+    assert (found["lower"] < model.quantile(x, 0.5)).all()
+    assert (model.quantile(x, 0.5) < found["upper"]).all()
+    with pytest.raises(ValueError, match="feature names"):
+        model.interval(x[["age", "area"]])

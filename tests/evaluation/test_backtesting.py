@@ -1,5 +1,7 @@
 """Backtests: the same numbers as forecasts one by one, and their scores as a frame."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from small_models import linear_prodssm, standard_promotion, without_training
@@ -80,6 +82,19 @@ def test_a_refit_sees_the_past_only():
         once = backtest(model, frame, horizon=3, start=40)
         assert not hasattr(model, "members_")
         assert np.allclose(once.mean[0], found.mean[0], atol=1e-5)
+
+
+@pytest.mark.parametrize("refit", [True, False])
+def test_an_interrupted_fit_ends_the_backtest(refit, monkeypatch):
+    def interrupted(self, data):
+        self.history_ = SimpleNamespace(interrupted=True)
+        return self
+
+    model = linear_prodssm()
+    monkeypatch.setattr(type(model), "history_", None)
+    monkeypatch.setattr(type(model), "fit", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        backtest(model, record(), horizon=3, refit=refit)
 
 
 @pytest.mark.slow
