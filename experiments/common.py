@@ -18,8 +18,10 @@ import csv
 import importlib
 import os
 import re
+import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
@@ -82,8 +84,28 @@ def make_rows(name: str, run: Callable[..., dict[str, Any]], specs: Sequence[Any
 def made(run: Callable[..., Any], calls: Sequence[Call], options: argparse.Namespace) -> Iterator[Any]:
     """Rows in the order in which they are done."""
     with cluster(options), joblib.parallel_config(backend=options.backend, n_jobs=options.jobs):
-        tasks = (joblib.delayed(run)(spec, **settings) for spec, settings in calls)
+        tasks = (joblib.delayed(whole)(run, spec, settings) for spec, settings in calls)
         yield from joblib.Parallel(return_as="generator_unordered")(tasks)
+
+
+def whole(run: Callable[..., Any], spec: Any, settings: dict[str, Any]) -> Any:
+    """The row of a spec. A signal leaves none: an interrupted fit would return its best model so far, and make another row."""
+    signals: list[int] = []
+
+    def interrupt(number: int, _: Any) -> None:
+        signals.append(number)
+        raise KeyboardInterrupt
+
+    alone = threading.current_thread() is threading.main_thread()
+    before = {each: signal.signal(each, interrupt) for each in (signal.SIGINT, signal.SIGTERM)} if alone else {}
+    try:
+        row = run(spec, **settings)
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
+    if signals:
+        raise KeyboardInterrupt
+    return row
 
 
 def cluster(options: argparse.Namespace) -> AbstractContextManager[Any]:

@@ -1,7 +1,11 @@
 """The jobs of an experiment run wherever joblib runs them."""
 
+import os
+import signal
 import subprocess
 import sys
+import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -43,3 +47,22 @@ def test_a_verdict_needs_two_standard_errors(monkeypatch):
     assert common.against_paper([0.012], ".01(.00)") == "0.012 like .01(.00)"  # .00 is rounded
     assert common.against_paper([], "NR") == "- / NR"
     assert common.against_paper([1.0], "NR") == "1.000 / NR"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_fit_makes_no_row(monkeypatch, number):
+    monkeypatch.syspath_prepend(str(EXPERIMENTS))
+    import common  # pyright: ignore[reportMissingImports]
+
+    def run(spec, patience):
+        """Like a fit, which returns the best model so far."""
+        with suppress(KeyboardInterrupt):
+            os.kill(os.getpid(), number)
+            time.sleep(patience)
+        return {"spec": spec}
+
+    before = signal.getsignal(number)
+    with pytest.raises(KeyboardInterrupt):
+        common.whole(run, 1, {"patience": 10})
+    assert signal.getsignal(number) is before
+    assert common.whole(lambda spec: {"spec": spec}, 1, {}) == {"spec": 1}
