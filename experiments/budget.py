@@ -96,8 +96,9 @@ def on_energy(spec: Spec) -> tuple[float, float]:
 
 def on_walks(spec: Spec) -> tuple[float, float]:
     """NLL of the test sequences after three frames."""
-    data, begin = mocap.load(), time.monotonic()
-    recipe = replace(walks_table.RECIPE, iterations=spec.iterations, free_run=spec.iterations, patience=spec.iterations)
+    data, rate, begin = mocap.load(), walks_table.chosen_rate(), time.monotonic()
+    budget = {"iterations": spec.iterations, "free_run": spec.iterations, "patience": spec.iterations}
+    recipe = replace(walks_table.RECIPE, learning_rate=rate, **budget)
     row = walks_table.Spec("MC local" if spec.samples else "Det. local", spec.run)
     forecast, _ = walks_table.prodssm(row, data, {"recipe": recipe})
     seconds = time.monotonic() - begin

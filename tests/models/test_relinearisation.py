@@ -89,6 +89,7 @@ def test_the_kink_has_one_fixed_point_that_damped_passes_reach_and_others_need_n
 
 
 @pytest.mark.slow
+@pytest.mark.float64
 @pytest.mark.parametrize("how", ["linearised", "unscented", "cubature", ps.Sampled(200, jr.key(0))])
 def test_every_method_can_be_iterated(kinks, how):
     model, series = kinks[0]
