@@ -7,6 +7,7 @@ python experiments/runtime.py --quick
 import json
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import common
@@ -30,7 +31,8 @@ def main() -> None:
     """Make the rows and the figure if they are missing."""
     options = common.arguments(__doc__).parse_args()
     if options.quick:
-        subprocess.run([sys.executable, BENCHMARK, "--quick"], check=True)
+        others = [] if find_spec("torch") else ["--no-torch"]  # it is an extra
+        subprocess.run([sys.executable, BENCHMARK, "--quick", *others], check=True)
     elif not ROWS.exists():
         subprocess.run([sys.executable, BENCHMARK, "--save", ROWS, "--plot", PICTURE], check=True)
     for table in tables().values():
