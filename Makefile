@@ -7,6 +7,8 @@ PYTEST := $(BIN)/python -m pytest -q -p no:cacheprovider
 unexport PYTHONDONTWRITEBYTECODE
 # Rooms whose numbers depend on the precision.
 NUMERICS := tests/beliefs tests/networks tests/methods tests/data tests/models
+# Rooms whose slow tests train, about half of them by time.
+TRAINING := tests/training tests/estimators tests/baselines tests/evaluation
 
 .PHONY: demo test unit versions test-all bench experiments results cases docs tutorials dist clean
 
@@ -51,9 +53,9 @@ versions: .venv/made
 
 # Everything: slow suites, golden file, smoke runs of examples and experiments. At most 60 minutes.
 test-all: test
-	$(MAKE) --no-print-directory -j 2 slow single-slow smoke
+	$(MAKE) --no-print-directory -j 2 slow slow-training single-slow smoke
 
-.PHONY: numerics others single default-xla lint slow single-slow smoke
+.PHONY: numerics others single default-xla lint slow slow-training single-slow smoke
 
 numerics: .venv/test
 	$(PYTEST) -m "not slow" $(NUMERICS)
@@ -69,7 +71,10 @@ default-xla: .venv/test
 	PRODSSM_TEST_XLA=default $(PYTEST) -m "default_xla and not slow" tests
 
 slow: .venv/test
-	$(PYTEST) -m slow tests
+	$(PYTEST) -m slow tests $(addprefix --ignore=,$(TRAINING))
+
+slow-training: .venv/test
+	$(PYTEST) -m slow $(TRAINING)
 
 single-slow: .venv/test
 	PRODSSM_TEST_BITS=32 $(PYTEST) -m slow $(NUMERICS)
