@@ -2,6 +2,7 @@
 
 import re
 import warnings
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
@@ -37,11 +38,24 @@ class Block(NamedTuple):
         code = compile(self.code, f"<{self.page.name}>", "exec")
         if self.needs is not None and find_spec(self.needs) is None:
             return
-        # The strict promotion of our tests is not for the optimiser, which is not ours.
-        with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"), warnings.catch_warnings():
+        with promotion_of_users(), warnings.catch_warnings():
             if self.needs is not None:
                 warnings.simplefilter("ignore")
             exec(code, {})
+
+
+@contextmanager
+def promotion_of_users():
+    """No strict promotion, which the optimiser does not know, in any thread: contexts of JAX are those of one thread."""
+    settings = {"jax_numpy_dtype_promotion": "standard", "jax_numpy_rank_promotion": "allow"}
+    before = {name: getattr(jax.config, name) for name in settings}
+    for name, value in settings.items():
+        jax.config.update(name, value)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            jax.config.update(name, value)
 
 
 def blocks(page, language="python"):
