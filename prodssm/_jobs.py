@@ -5,6 +5,7 @@
 
 import pickle
 import threading
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
@@ -51,13 +52,25 @@ def run_jobs(function: Callable[..., Any], calls: Sequence[tuple], n_jobs: int |
         )
         answers: Any = joblib.Parallel(n_jobs=n_jobs, return_as=mode)  # type: ignore[arg-type]
         try:
-            for number, answer in answers(jobs):
-                del left[number]
-                yield number, answer
+            with _replaced_workers():
+                for number, answer in answers(jobs):
+                    del left[number]
+                    yield number, answer
             return
         except BrokenProcessPool:
             if attempt == ATTEMPTS:
                 raise
+
+
+@contextmanager
+def _replaced_workers() -> Iterator[None]:
+    """A context in which loky may replace workers whose memory has grown, as it does by every compiled program.
+
+    It warns of that in the thread that waits for answers. Where warnings are errors, the thread would end, and no answer come.
+    """
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "A worker stopped while some jobs", UserWarning)
+        yield
 
 
 def _answer(number: int, call: bytes, precise: bool, context: Context | None) -> tuple[int, Any]:

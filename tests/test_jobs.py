@@ -62,6 +62,23 @@ def test_a_lost_worker_costs_the_jobs_under_way_only(tmp_path):
     assert len(calls) <= 40 + 2 * 2  # those of both workers, and those that waited for them
 
 
+KEPT = []
+
+
+def grown(x):
+    """The square, by a worker that comes to need as much more memory as compiled programs do."""
+    KEPT.append(np.ones(45_000_000))
+    time.sleep(1.1)  # loky looks once a second
+    return x * x
+
+
+@pytest.mark.slow
+def test_workers_that_have_grown_are_replaced_without_a_word():
+    """Warnings are errors here, also in the thread of loky that waits for answers."""
+    with joblib.parallel_config("loky", n_jobs=2):
+        assert dict(run_jobs(grown, [(n,) for n in range(8)])) == {n: n * n for n in range(8)}
+
+
 @pytest.mark.slow
 @pytest.mark.float64
 def test_members_and_refits_in_other_processes_are_those_of_this_one():
