@@ -165,9 +165,10 @@ def tables() -> dict[str, str]:
         rows = [row for row in common.rows(NAME) if row["model"] == model]
         values = {score: [float(row[f"test_{score}"]) for row in rows] for score in ("mse", "nll")}
         cells = [common.against_paper(values[score], paper) for score, paper in (("mse", mse), ("nll", nll))]
+        cells.insert(0, common.mean_and_error(float(row["validation_mse"]) for row in rows))
         body.append([model, len(rows), *cells, f"{np.mean([float(row['seconds']) for row in rows]):.0f}" if rows else ""])
-    body += [[f"{name} (quoted)", "", f"/ {mse}", f"/ {nll}", ""] for name, (mse, nll) in QUOTED.items()]
-    return {"mocap": common.markdown(["model", "runs", "MSE", "NLL", "seconds"], body)}
+    body += [[f"{name} (quoted)", "", "", f"/ {mse}", f"/ {nll}", ""] for name, (mse, nll) in QUOTED.items()]
+    return {"mocap": common.markdown(["model", "runs", "validation MSE", "MSE", "NLL", "seconds"], body)}
 
 
 QUICK = [(Spec("Det. local", 0), {"recipe": ps.Recipe(iterations=2, window=20, batch=2)})]
