@@ -5,11 +5,12 @@ import runpy
 import sys
 from pathlib import Path
 
-os.environ.setdefault(
-    "XLA_FLAGS",
-    "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1",
-)
 ROOT = Path(__file__).parent.parent
+sys.path.append(str(ROOT / "tests"))
+
+from light_xla import LIGHT  # noqa: E402
+
+os.environ.setdefault("XLA_FLAGS", LIGHT)
 
 for path in sorted([*(ROOT / "examples").glob("*.py"), *(ROOT / "experiments").glob("*.py")]):
     if '__name__ == "__main__"' not in path.read_text(encoding="utf-8"):

@@ -113,8 +113,9 @@ def main() -> int:
         raise SystemExit(f"--only takes {', '.join(found)}; got {', '.join(unknown)}")
     failed = 0
     for name, (python, constraints) in found.items():
-        if options.list or (options.only and name not in options.only):
+        if options.list:
             print(name)
+        if options.list or (options.only and name not in options.only):
             continue
         begin = time.monotonic()
         good = passes(name, python, constraints)

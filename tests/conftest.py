@@ -9,12 +9,13 @@ import os
 import sys
 from pathlib import Path
 
+from light_xla import LIGHT
+
 BITS = os.environ.get("PRODSSM_TEST_BITS", "64")
 if BITS not in ("32", "64"):
     raise ValueError(f"PRODSSM_TEST_BITS must be 32 or 64, got {BITS!r}")
 if os.environ.get("PRODSSM_TEST_XLA") != "default":
-    light = "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
-    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {light}".strip()
+    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {LIGHT}".strip()
 
 import jax  # noqa: E402
 import jax.random as jr  # noqa: E402

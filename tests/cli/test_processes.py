@@ -8,6 +8,7 @@ import time
 
 import numpy as np
 import pytest
+from light_xla import LIGHT
 
 import prodssm as ps
 
@@ -36,10 +37,9 @@ def launch(tmp_path):
 
     def start(iterations, *words):
         (tmp_path / "run.toml").write_text(CONFIG.format(iterations=iterations))
-        light = "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
         command = [sys.executable, "-c", "from prodssm.cli import main; main()", "fit", "d.csv", "--time", "t", "--output", "y"]
         command += ["--group", "id", "--config", "run.toml", "--model", "m.safetensors", "--processes", "2", *words]
-        environment = os.environ | {"XLA_FLAGS": light, "XDG_CACHE_HOME": str(tmp_path / "cache")}
+        environment = os.environ | {"XLA_FLAGS": LIGHT, "XDG_CACHE_HOME": str(tmp_path / "cache")}
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
         found.append(subprocess.Popen(command, cwd=tmp_path, env=environment, **pipes))
         return found[-1]

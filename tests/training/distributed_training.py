@@ -10,10 +10,14 @@ import json
 import os
 import sys
 import time
+from pathlib import Path
 
 COUNT, NUMBER, PORT, DEVICES, BITS, ITERATIONS = map(int, sys.argv[1:7])
 CHECKPOINT = None if sys.argv[7] == "none" else sys.argv[7]
-LIGHT = "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from light_xla import LIGHT  # noqa: E402
+
 os.environ["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={DEVICES} {LIGHT}"
 
 import jax  # noqa: E402

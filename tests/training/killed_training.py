@@ -10,15 +10,18 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-os.environ["XLA_FLAGS"] = "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
-
-import jax
-
 FOLDER = Path(__file__).parent
+sys.path[:0] = [str(FOLDER), str(FOLDER.parent)]
+
+from light_xla import LIGHT  # noqa: E402
+
+os.environ["XLA_FLAGS"] = LIGHT
+
+import jax  # noqa: E402
+
 jax.config.update("jax_compilation_cache_dir", str(FOLDER.parent.parent / ".cache" / "xla"))
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
-sys.path[:0] = [str(FOLDER), str(FOLDER.parent)]
 
 import numpy as np  # noqa: E402
 from conftest import make_problem  # noqa: E402
