@@ -7,7 +7,7 @@ PYTEST := $(BIN)/python -m pytest -q -p no:cacheprovider
 unexport PYTHONDONTWRITEBYTECODE
 # Rooms whose numbers depend on the precision.
 NUMERICS := tests/beliefs tests/networks tests/methods tests/data tests/models
-# Rooms whose slow tests train, about half of them by time.
+# Rooms whose slow tests train; they run beside the others.
 TRAINING := tests/training tests/estimators tests/baselines tests/evaluation
 
 .PHONY: demo test unit versions test-all bench experiments results cases docs tutorials dist clean
